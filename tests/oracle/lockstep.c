@@ -50,6 +50,10 @@ bool ls_open(lockstep *ls, pst_device *device, const ls_options *options)
         ls->options.page_bytes = PST_PAGE_BYTES_MIN;
     if (!ls->options.max_tickets)
         ls->options.max_tickets = LS_MAX_TICKETS;
+    if (!ls->options.max_pages)
+        ls->options.max_pages = options->num_pages;
+    if (!ls->options.max_host_pages)
+        ls->options.max_host_pages = options->num_host_pages;
     config.page_bytes = ls->options.page_bytes;
     config.num_pages = options->num_pages;
     config.num_host_pages = options->num_host_pages;
@@ -132,7 +136,13 @@ void ls_ticket_free(lockstep *ls, uint32_t ticket)
 {
     if (ls->failed)
         return;
-    LS_TRY(pst_ticket_destroy(ls->tickets[ticket]));
+    const oracle_ticket *model = &ls->oracle->tickets[ticket];
+    const bool is_busy = model->state == ORACLE_LIVE && model->num_pages > 0;
+    const pst_status status = pst_ticket_destroy(ls->tickets[ticket]);
+    if (status != (is_busy ? PST_E_BUSY : PST_OK))
+        LS_FAIL("pst_ticket_destroy: %s: %s", pst_status_name(status), pst_last_message());
+    if (is_busy || ls->failed)
+        return;
     oracle_forget(ls->oracle, ticket);
     drop_ticket(ls, ticket);
 }
@@ -339,16 +349,41 @@ void ls_reset(lockstep *ls, uint32_t what)
     ls_compare(ls);
 }
 
+static pst_status resize_outcome(const lockstep *ls, uint64_t num_pages, uint64_t num_host_pages)
+{
+    const uint64_t *now = ls->oracle->num_pages;
+    const uint64_t *num_free = ls->oracle->num_free;
+    const bool fewer = num_pages < now[0] || num_host_pages < now[1];
+    if (num_pages == 0 || num_pages > ls->options.max_pages ||
+        num_host_pages > ls->options.max_host_pages)
+        return PST_E_INVALID;
+    return fewer && num_free[0] + num_free[1] < now[0] + now[1] ? PST_E_BUSY : PST_OK;
+}
+
 void ls_resize(lockstep *ls, uint64_t num_pages, uint64_t num_host_pages)
 {
     if (ls->failed)
         return;
     const uint32_t old[] = {ls->pool->num_pages[0], ls->pool->num_pages[1]};
+    const pst_status expected = resize_outcome(ls, num_pages, num_host_pages);
     ls->operation++;
-    LS_TRY(pst_pool_resize(ls->pool, num_pages, num_host_pages));
-    if (ls->options.scrub)
+    const pst_status status = pst_pool_resize(ls->pool, num_pages, num_host_pages);
+    if (status != expected)
+        LS_FAIL("pst_pool_resize: %s: %s", pst_status_name(status), pst_last_message());
+    if (status == PST_OK && ls->options.scrub)
         ls_clear_pages(ls, old);
-    oracle_resize(ls->oracle, num_pages, num_host_pages);
+    if (status == PST_OK)
+        oracle_resize(ls->oracle, num_pages, num_host_pages);
+    ls_compare(ls);
+}
+
+void ls_check(lockstep *ls)
+{
+    if (ls->failed)
+        return;
+    ls->operation++;
+    LS_TRY(pst_pool_check(ls->pool, ls->stream));
+    oracle_check(ls->oracle);
     ls_compare(ls);
 }
 

@@ -80,6 +80,7 @@ typedef struct lockstep {
     const ls_calls *calls; /* NULL: pst_ticket_stash and pst_ticket_restore */
     bool by_graph;         /* what moves rows is captured, and launched */
     bool skip_checks;      /* no pst_pool_check after each operation */
+    bool replays;          /* nothing is compared: the same operations were before */
     bool check_is_loose;   /* words were damaged: check_errors and details of faults may differ */
     bool failed;
     uint64_t operation;
@@ -151,7 +152,7 @@ void ls_group_compare(lockstep *ls, ls_group *group);
 
 /* A ticket for groups like this one; UINT32_MAX when that failed. */
 uint32_t ls_ticket_make(lockstep *ls, const ls_group *group);
-/* One that holds nothing. */
+/* BUSY where it holds pages; then it stays. */
 void ls_ticket_free(lockstep *ls, uint32_t ticket);
 /* One of the slab; UINT32_MAX when that failed, or, if it may, when none can be had. */
 uint32_t ls_ticket_take(lockstep *ls, bool may_be_busy);
@@ -171,7 +172,10 @@ void ls_release(lockstep *ls, uint32_t ticket);
 void ls_demote(lockstep *ls, uint32_t ticket, uint64_t max_pages);
 void ls_promote(lockstep *ls, uint32_t ticket, uint64_t max_pages);
 void ls_reset(lockstep *ls, uint32_t what);
+/* INVALID beyond what the pool can have, BUSY where pages in use would go: then nothing happens. */
 void ls_resize(lockstep *ls, uint64_t num_pages, uint64_t num_host_pages);
+/* For a lockstep that skips checks. */
+void ls_check(lockstep *ls);
 /* psti_pool_expect, of a word that holds `found` when the device looks. */
 void ls_expect(lockstep *ls, uint64_t found, uint64_t expected);
 /* Also compares what pst_pool_poll answers. */

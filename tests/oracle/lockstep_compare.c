@@ -4,6 +4,32 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+static uint64_t failed_wanted(const oracle_pool *oracle)
+{
+    uint64_t wanted = 0;
+    for (uint32_t i = 0; i < oracle->num_tickets; i++)
+        if (oracle->tickets[i].state == ORACLE_FAILED)
+            wanted += oracle->tickets[i].num_pages;
+    return wanted;
+}
+
+/* What is in no status block yet. */
+static void compare_state(lockstep *ls)
+{
+    const psti_pool_state *state = &ls->words.state;
+    const oracle_pool *oracle = ls->oracle;
+    if (ls->check_is_loose)
+        return;
+    LS_SAME(state->refuse & PSTI_REFUSES_ORDER, oracle->refuses, "refusal for want of order");
+    LS_SAME((state->refuse & PSTI_REFUSES_SCHEDULE) != 0, oracle->is_stale, "refusal by schedule");
+    LS_SAME(state->failed_wanted, failed_wanted(oracle), "pages that failed tickets wanted");
+    LS_SAME(state->step_demand, oracle->step_demand, "demand of the step");
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
+        LS_SAME(state->num_pages[tier], oracle->num_pages[tier], "pages of tier %u", tier);
+        LS_SAME(state->step_high[tier], oracle->step_high[tier], "mark of the step, tier %u", tier);
+    }
+}
+
 static void compare_rings(lockstep *ls)
 {
     const pool_words *words = &ls->words;
@@ -92,6 +118,8 @@ static void compare_conservation(lockstep *ls)
 
 void ls_compare(lockstep *ls)
 {
+    if (ls->replays)
+        return;
     if (!ls->failed && !ls->skip_checks) {
         LS_TRY(pst_pool_check(ls->pool, ls->stream));
         oracle_check(ls->oracle);
@@ -103,6 +131,8 @@ void ls_compare(lockstep *ls)
         LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
     if (!ls->failed)
         ls_compare_status(ls, &ls->words.status, &ls->oracle->status);
+    if (!ls->failed)
+        compare_state(ls);
     if (!ls->failed)
         compare_rings(ls);
     for (uint32_t i = 0; i < LS_MAX_TICKETS && !ls->failed; i++)

@@ -263,7 +263,7 @@ unsigned char *ls_scratch(lockstep *ls, size_t bytes)
 void ls_group_compare(lockstep *ls, ls_group *group)
 {
     const unsigned char *image = group->model.image;
-    if (ls->failed)
+    if (ls->failed || ls->replays)
         return;
     unsigned char *found = ls_scratch(ls, group->arena_bytes);
     LS_TRY(pst_device_copy(ls->device, found, group->arena, group->arena_bytes, ls->stream));

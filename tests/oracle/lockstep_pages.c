@@ -14,6 +14,8 @@ void ls_compare_pages(lockstep *ls, uint32_t index)
 {
     const oracle_ticket *ticket = &ls->oracle->tickets[index];
     const size_t page_bytes = (size_t)1 << ls->pool->view.page_shift;
+    if (ls->replays)
+        return;
     unsigned char *found = ls_scratch(ls, page_bytes);
     for (uint64_t page = 0; ticket->state == ORACLE_LIVE && page < ticket->num_pages; page++) {
         LS_TRY(pst_device_copy(ls->device, found, page_at(ls, ticket->ids[page]), page_bytes,

@@ -190,15 +190,13 @@ uint64_t oracle_each_byte(const oracle_group *group, const int64_t *counts, orac
     for (uint32_t t = 0; t < group->num_tensors; t++) {
         const pst_tensor *tensor = &group->tensors[t];
         const uint32_t first = oracle_first_count(group, tensor->space);
-        while (position % TILE != 0)
-            position++;
+        position = next_multiple(position, TILE);
         for (uint32_t s = 0; s < oracle_num_segments(&group->spaces[tensor->space]); s++) {
             const uint64_t rows = oracle_rows(tensor, (uint64_t)counts[first + s]);
             const uint64_t start = oracle_byte_at(group, t, s, 0);
             const uint64_t stride = oracle_row_stride(group, t);
             const bool is_there = start != ORACLE_NOWHERE;
-            while (position % SEGMENT_STEP != 0)
-                position++;
+            position = next_multiple(position, SEGMENT_STEP);
             for (uint64_t row = 0; row < rows; row++)
                 for (uint64_t byte = 0; byte < tensor->row_bytes; byte++)
                     visit(context, t, is_there ? start + row * stride + byte : ORACLE_NOWHERE,
