@@ -1,163 +1,53 @@
 /* Exhaustive at small sizes: every operation from every distinct abstract state that is reachable in a few
- * operations over 2 tickets, 3 pages and 2 tiers, beside the oracle. After each operation lockstep
- * compares all words of the pool and of its tickets, and every byte.
+ * operations over 2 tickets, 3 pages and 2 tiers, beside the oracle. After each operation lockstep compares
+ * all words of the pool and of its tickets, and every byte. The alphabet is that of small_letters.c.
  *
- * A state is reached again by the operations that first led to it, in a pool made anew. Two are the same where
- * the oracle has the same tickets, page ids and free lists in order, the same first fault, and the same
- * validity of the step; counters that only grow, marks and epochs do not make states. */
+ * An abstract state is what decides what an operation does to tickets and pages, which fault it is and what it
+ * adds to each statistic, as pagestash/pool.h and ticket.h say it:
+ *   - of each ticket whether there is one, what it holds and in which pages, or wanted, and where its stashes
+ *     want pages; which of two is which does not matter, they are of one size
+ *   - the pages of each tier, and the free ones in their order
+ *   - whether a fault stands in the status block (then later ones are only counted), whether the step is valid,
+ *     and whether a graph of another schedule ran in it
+ * No operation looks at the rest: a count or a mark gets what an operation adds, or the larger of both, whatever
+ * it was; the first fault's details stay as they are; epochs and launches are numbers; bytes are of any value,
+ * those of each stash its own; and a restore begins with buffers of which nothing is known. That whatever it was
+ * is compared in each transition with what the path there has left, and a search of its own over a part of the
+ * alphabet (marks) has all marks in the state. The quantiles of step_demand are of all steps: conf_demand.c.
+ *
+ * A state is reached again by the operations that first led to it, in a pool made anew. Where an operation leaves
+ * it exactly as it was, or a reset and the same operations lead back exactly, the pool serves for more of them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "host/stash/stash.h"
 #include "kernels/core/mix.h"
 #include "tests/harness.h"
-#include "tests/oracle/lockstep.h"
+#include "tests/host/stash/small_pool.h"
 
 enum {
-    TICKETS = 2,
-    PAGES = 2,
-    HOST_PAGES = 1,
-    MOST_ROWS = PAGES + HOST_PAGES + 1, /* of a page each: one more than there are */
-    MOST_DEPTH = 6,                     /* operations that lead to a state: of the long tests */
-    SHORT_DEPTH = 2,                    /* and else */
-    SLOTS = 1 << 16 /* of the table of states: more than twice as many as there are */
+    MOST_DEPTH = 6,  /* operations that lead to a state: of the long tests */
+    SHORT_DEPTH = 2, /* and else; with marks, whose alphabet is shorter, one more */
+    MOST_DONE = 200, /* operations in one pool, about: what a failure prints */
+    SLOTS = 1 << 16  /* of the table of states: more than twice as many as there are */
 };
 
-typedef struct scene {
-    lockstep ls;
-    ls_group source, destination;
-    uint32_t tickets[TICKETS];
-} scene;
+typedef struct step {
+    uint8_t letter, place;
+} step;
 
-/* ---- the alphabet ---- */
-
-static void stash(scene *self, uint32_t ticket, int64_t rows)
-{
-    ls_group_set_counts(&self->ls, &self->source, &rows);
-    ls_stash(&self->ls, ticket, &self->source);
-}
-
-static void stash_to_host(scene *self, uint32_t ticket, int64_t rows)
-{
-    ls_set_offload(&self->ls, ticket, 1, 1);
-    stash(self, ticket, rows);
-    ls_set_offload(&self->ls, ticket, 0, 1);
-}
-
-static void restore(scene *self, uint32_t ticket, int64_t keeps)
-{
-    ls_restore(&self->ls, ticket, &self->destination,
-               keeps ? PST_RESTORE_KEEP : PST_RESTORE_CONSUME, PST_TAIL_ZERO);
-}
-
-static void release(scene *self, uint32_t ticket, int64_t unused)
-{
-    (void)unused;
-    ls_release(&self->ls, ticket);
-}
-
-static void demote(scene *self, uint32_t ticket, int64_t most)
-{
-    ls_demote(&self->ls, ticket, (uint64_t)most);
-}
-
-static void promote(scene *self, uint32_t ticket, int64_t most)
-{
-    ls_promote(&self->ls, ticket, (uint64_t)most);
-}
-
-static void reset(scene *self, uint32_t unused, int64_t what)
-{
-    (void)unused;
-    ls_reset(&self->ls, (uint32_t)what);
-}
-
-static void step(scene *self, uint32_t unused_ticket, int64_t unused)
-{
-    (void)unused_ticket;
-    (void)unused;
-    ls_step(&self->ls);
-}
-
-static const struct letter {
-    const char *name;
-    void (*run)(scene *self, uint32_t ticket, int64_t arg);
-    int64_t arg;
-    bool is_pools; /* not of a ticket */
-} letters[] = {
-    {"stash of no page", stash, 0, false},
-    {"stash of 1", stash, 1, false},
-    {"stash of 2", stash, 2, false},
-    {"stash of 3", stash, 3, false},
-    {"stash of 4", stash, 4, false},
-    {"stash of a negative count", stash, -1, false},
-    {"stash of 1 to the host", stash_to_host, 1, false},
-    {"restore that keeps", restore, 1, false},
-    {"restore", restore, 0, false},
-    {"release", release, 0, false},
-    {"demote", demote, 0, false},
-    {"demote of up to 1", demote, 1, false},
-    {"promote", promote, 0, false},
-    {"promote of up to 1", promote, 1, false},
-    {"reset of pages", reset, PST_RESET_PAGES, true},
-    {"reset of faults", reset, PST_RESET_FAULTS, true},
-    {"step", step, 0, true},
-};
-enum { LETTERS = sizeof(letters) / sizeof(letters[0]), OPERATIONS = LETTERS * TICKETS };
-
-/* Operation number i: a letter with a ticket; of the pool's there is one only. */
-static bool is_operation(uint32_t i)
-{
-    return !letters[i % LETTERS].is_pools || i < LETTERS;
-}
-
-static void operate(scene *self, uint32_t i)
-{
-    const struct letter *letter = &letters[i % LETTERS];
-    letter->run(self, self->tickets[i / LETTERS], letter->arg);
-}
-
-/* ---- a pool and its path ---- */
-
-static void report(const char *file, int line, const char *text)
-{
-    psti_test_fail(file, line, "%s", text);
-}
-
-static void open_scene(scene *self, pst_device *device, pst_pool_mode mode)
-{
-    const ls_options options = {.mode = mode,
-                                .num_pages = PAGES,
-                                .num_host_pages = HOST_PAGES,
-                                .max_tickets = TICKETS,
-                                .report = report};
-    shape rows = {.group = {.num_spaces = 1, .num_tensors = 1},
-                  .arena_bytes = MOST_ROWS * PST_PAGE_BYTES_MIN + 64};
-    rows.group.spaces[0] = (pst_row_space){.capacity = MOST_ROWS};
-    rows.group.tensors[0] = (pst_tensor){.row_bytes = PST_PAGE_BYTES_MIN};
-    rows.group.at[0] = 32;
-    oracle_random random = oracle_random_seeded(1);
-    CHECK(ls_open(&self->ls, device, &options));
-    CHECK(ls_group_make(&self->ls, &rows, &random, &self->source));
-    CHECK(ls_group_make(&self->ls, &rows, &random, &self->destination));
-    for (uint32_t t = 0; t < TICKETS; t++)
-        self->tickets[t] = ls_ticket_make(&self->ls, &self->source);
-}
-
-static void close_scene(scene *self)
-{
-    ls_group_free(&self->ls, &self->source);
-    ls_group_free(&self->ls, &self->destination);
-    ls_close(&self->ls);
-}
-
-/* ---- states ---- */
+enum { REWOUND = SMALL_TICKETS }; /* as a place: back to the beginning */
 
 typedef struct state {
-    uint64_t words; /* mixed of what makes it; 0: an empty slot of the table */
-    uint8_t path[MOST_DEPTH + 1];
+    step path[MOST_DEPTH + 1];
     uint8_t depth;
+    uint8_t present; /* small_present */
+    uint64_t words;  /* state_words */
+    uint64_t exact;  /* exact_words_of, in the pool that served last */
 } state;
+
+/* ---- what makes a state ---- */
 
 static uint64_t mix(uint64_t mixed, uint64_t word)
 {
@@ -165,32 +55,81 @@ static uint64_t mix(uint64_t mixed, uint64_t word)
     return psti_mix_next(&next);
 }
 
-static uint64_t words_of(const oracle_pool *pool)
+static uint64_t words_of_ticket(const small_pool *self, uint32_t place)
 {
-    uint64_t mixed = 1;
-    for (uint32_t t = 0; t < TICKETS; t++) {
-        const oracle_ticket *ticket = &pool->tickets[t];
-        mixed = mix(mixed, ticket->state);
-        mixed = mix(mixed, ticket->state == ORACLE_EMPTY ? 0 : ticket->num_pages);
-        for (uint64_t i = 0; ticket->state == ORACLE_LIVE && i < ticket->num_pages; i++)
-            mixed = mix(mixed, ticket->table[i]);
-    }
-    for (uint32_t tier = 0; tier < ORACLE_TIERS; tier++)
+    const uint32_t index = self->tickets[place];
+    if (index == UINT32_MAX)
+        return 1;
+    const oracle_ticket *ticket = &self->ls.oracle->tickets[index];
+    uint64_t mixed = mix(2, ticket->state);
+    mixed = mix(mixed, ticket->state == ORACLE_EMPTY ? 0 : ticket->num_pages);
+    for (uint64_t i = 0; ticket->state == ORACLE_LIVE && i < ticket->num_pages; i++)
+        mixed = mix(mixed, ticket->table[i]);
+    return mix(mixed, ticket->host_num);
+}
+
+static uint64_t words_of(const small_pool *self)
+{
+    const oracle_pool *pool = self->ls.oracle;
+    const uint64_t first = words_of_ticket(self, 0), second = words_of_ticket(self, 1);
+    uint64_t mixed = mix(first < second ? first : second, first < second ? second : first);
+    for (uint32_t tier = 0; tier < ORACLE_TIERS; tier++) {
+        mixed = mix(mixed, pool->num_pages[tier]);
         for (uint64_t i = 0; i < pool->num_free[tier]; i++)
             mixed = mix(mixed, pool->free_ids[tier][i]);
-    mixed = mix(mixed, pool->status.fault);
-    return mix(mixed, (uint64_t)pool->status.step_valid) | 1;
+    }
+    mixed = mix(mixed, pool->status.fault_state);
+    mixed = mix(mixed, (uint64_t)pool->status.step_valid);
+    return mix(mixed, pool->is_stale) | 1;
 }
+
+static uint64_t words_of_marks(const oracle_pool *pool)
+{
+    uint64_t mixed = mix(pool->step_demand, pool->status.demand_high_water);
+    for (uint32_t tier = 0; tier < ORACLE_TIERS; tier++) {
+        mixed = mix(mixed, pool->step_high[tier]);
+        mixed = mix(mixed, pool->status.high_water[tier]);
+    }
+    return mixed;
+}
+
+/* With all that the library has beside: whether it can serve instead of a pool made anew. */
+static uint64_t exact_words_of(const small_pool *self)
+{
+    uint64_t mixed = mix(words_of(self), words_of_marks(self->ls.oracle));
+    for (uint32_t place = 0; place < SMALL_TICKETS; place++) {
+        const psti_ticket *ticket = psti_ticket_find(self->last[place]);
+        mixed = mix(mixed, words_of_ticket(self, place));
+        mixed = mix(mixed, self->tickets[place]);
+        mixed = mix(mixed, ticket && ticket->may_hold);
+    }
+    mixed = mix(mixed, self->given_last);
+    mixed = mix(mixed, self->ls.oracle->status.steps > 0);
+    return mix(mixed, self->ls.pool->expects);
+}
+
+/* ---- the search ---- */
 
 typedef struct search {
     pst_device *device;
-    pst_pool_mode mode;
+    small_kind kind;
+    bool has_marks; /* in a state; then of the alphabet only what moves pages and marks */
     state *queue;   /* states in the order in which they were found */
-    uint64_t *seen; /* SLOTS */
+    uint64_t *seen; /* SLOTS; words of a state, 0: empty */
     uint32_t num_states, of_depth[MOST_DEPTH + 1];
     uint32_t depth; /* of the states that are looked for */
-    uint64_t transitions, operations;
+    uint64_t transitions, pools;
+    small_pool at;
+    bool is_open;
+    step done[2 * MOST_DONE]; /* in the pool that is open */
+    uint32_t num_done;
 } search;
+
+static uint64_t state_words(const search *self)
+{
+    const uint64_t words = words_of(&self->at);
+    return self->has_marks ? mix(words, words_of_marks(self->at.ls.oracle)) | 1 : words;
+}
 
 static bool is_new(search *self, uint64_t words)
 {
@@ -202,65 +141,142 @@ static bool is_new(search *self, uint64_t words)
     return is_first;
 }
 
-static void add_state(search *self, state found)
+static void add_state(search *self, const state *found)
 {
     CHECK(self->num_states < SLOTS / 2);
-    self->queue[self->num_states++] = found;
-    self->of_depth[found.depth]++;
+    self->queue[self->num_states++] = *found;
+    self->of_depth[found->depth]++;
+}
+
+static void operate(search *self, step what)
+{
+    if (psti_test_failed())
+        return;
+    self->done[self->num_done++] = what;
+    small_operate(&self->at, &small_letters[what.letter], what.place);
+}
+
+static void end_pool(search *self)
+{
+    if (self->is_open)
+        small_close(&self->at);
+    self->is_open = false;
+}
+
+/* From the beginning to the state, of which nothing is compared: it was when the state was found. */
+static void repeat(search *self, const state *from)
+{
+    self->at.ls.replays = true;
+    for (uint32_t i = 0; i < from->depth; i++)
+        operate(self, from->path[i]);
+    self->at.ls.replays = false;
+}
+
+static void open_pool(search *self, state *from)
+{
+    end_pool(self);
+    small_open(&self->at, self->device, &self->kind);
+    CHECK(!psti_test_failed());
+    self->is_open = true;
+    self->num_done = 0;
+    self->pools++;
+    repeat(self, from);
+    from->exact = exact_words_of(&self->at);
+    CHECK(state_words(self) == from->words);
+}
+
+/* The pool is in exactly this state. */
+static void enter(search *self, state *from)
+{
+    if (self->is_open && exact_words_of(&self->at) == from->exact)
+        return;
+    if (self->is_open && self->num_done < MOST_DONE) {
+        self->at.ls.replays = true;
+        small_rewind(&self->at);
+        self->done[self->num_done++] = (step){.place = REWOUND};
+        repeat(self, from);
+        if (exact_words_of(&self->at) == from->exact)
+            return;
+    }
+    open_pool(self, from);
+}
+
+static void print_done(const search *self)
+{
+    for (uint32_t i = 0; i < self->num_done; i++)
+        if (self->done[i].place == REWOUND)
+            printf("all from the beginning\n");
+        else
+            printf("%s, ticket %u\n", small_letters[self->done[i].letter].name,
+                   self->done[i].place);
 }
 
 /* From the state the operation; where it leads to is a state, too. */
-static void take(search *self, const state *from, uint32_t operation)
+static void take(search *self, state *from, step what)
 {
-    static scene at;
-    open_scene(&at, self->device, self->mode);
-    for (uint32_t i = 0; i < from->depth; i++)
-        operate(&at, from->path[i]);
-    operate(&at, operation);
-    self->operations += from->depth + 1u;
+    enter(self, from);
+    operate(self, what);
     self->transitions++;
     state next = *from;
-    next.path[next.depth++] = (uint8_t)operation;
-    next.words = words_of(at.ls.oracle);
-    close_scene(&at);
-    if (psti_test_failed()) {
-        for (uint32_t i = 0; i < next.depth; i++)
-            printf("%s, ticket %u\n", letters[next.path[i] % LETTERS].name, next.path[i] / LETTERS);
-    } else if (next.depth <= self->depth && is_new(self, next.words)) {
-        add_state(self, next);
-    }
+    next.path[next.depth++] = what;
+    next.present = (uint8_t)small_present(&self->at);
+    next.words = state_words(self);
+    next.exact = exact_words_of(&self->at);
+    if (psti_test_failed())
+        print_done(self);
+    else if (next.depth <= self->depth && is_new(self, next.words))
+        add_state(self, &next);
+}
+
+static bool applies(const search *self, const state *from, uint32_t letter, uint32_t place)
+{
+    return small_applies(from->present, &small_letters[letter], place) &&
+           (!self->has_marks || small_letters[letter].moves_marks);
+}
+
+static void take_all(search *self, state from)
+{
+    for (uint32_t place = 0; place < SMALL_TICKETS; place++)
+        for (uint32_t i = 0; i < small_num_letters && !psti_test_failed(); i++)
+            if (applies(self, &from, i, place))
+                take(self, &from, (step){(uint8_t)i, (uint8_t)place});
 }
 
 static void print_counts(const search *self)
 {
-    printf("%s pool, %d tickets, %d pages and %d of the host; alphabet:",
-           self->mode == PST_POOL_ORDERED ? "ordered" : "concurrent", TICKETS, PAGES, HOST_PAGES);
-    for (uint32_t i = 0; i < LETTERS; i++)
-        printf(" %s%s", letters[i].name, i + 1 < LETTERS ? ";" : "\n");
+    uint32_t letters = 0;
+    printf("%s, %d tickets, %d pages and %d of the host; alphabet:", self->kind.name, SMALL_TICKETS,
+           SMALL_PAGES, SMALL_HOST_PAGES);
+    for (uint32_t i = 0; i < small_num_letters; i++)
+        if (!self->has_marks || small_letters[i].moves_marks)
+            printf("%s %s", letters++ ? ";" : "", small_letters[i].name);
+    printf("\n");
     for (uint32_t d = 0; d <= self->depth; d++)
         printf("depth %u: %u states\n", d, self->of_depth[d]);
-    printf("%u states, %" PRIu64 " transitions, %" PRIu64 " operations\n", self->num_states,
-           self->transitions, self->operations);
+    printf("%u letters, %u states, %" PRIu64 " transitions, %" PRIu64 " pools\n", letters,
+           self->num_states, self->transitions, self->pools);
 }
 
-static void run_search(pst_pool_mode mode)
+static void run_search(small_kind kind, bool has_marks)
 {
+    static search self;
     const char *all = getenv("PSTI_TEST_LONG");
-    search self = {.mode = mode,
-                   .depth = all && strcmp(all, "1") == 0 ? MOST_DEPTH : SHORT_DEPTH,
-                   .queue = oracle_calloc(SLOTS / 2, sizeof(state)),
-                   .seen = oracle_calloc(SLOTS, sizeof(uint64_t))};
+    state start = {.present = (1u << SMALL_TICKETS) - 1};
+    self = (search){.kind = kind,
+                    .has_marks = has_marks,
+                    .depth = all && strcmp(all, "1") == 0 ? MOST_DEPTH : SHORT_DEPTH + has_marks,
+                    .queue = oracle_calloc(SLOTS / 2, sizeof(state)),
+                    .seen = oracle_calloc(SLOTS, sizeof(uint64_t))};
     CHECK_OK(pst_device_open("host", 0, &self.device));
-    scene first;
-    open_scene(&first, self.device, mode);
-    const state begin = {.words = words_of(first.ls.oracle)};
-    close_scene(&first);
-    is_new(&self, begin.words);
-    add_state(&self, begin);
-    for (uint32_t i = 0; i < self.num_states; i++)
-        for (uint32_t o = 0; o < OPERATIONS && !psti_test_failed(); o++)
-            if (is_operation(o))
-                take(&self, &self.queue[i], o);
+    small_open(&self.at, self.device, &self.kind);
+    CHECK(!psti_test_failed());
+    self.is_open = true;
+    start.words = state_words(&self);
+    is_new(&self, start.words);
+    add_state(&self, &start);
+    for (uint32_t i = 0; i < self.num_states && !psti_test_failed(); i++)
+        take_all(&self, self.queue[i]);
+    end_pool(&self);
     if (!psti_test_failed())
         print_counts(&self);
     free(self.queue);
@@ -270,10 +286,20 @@ static void run_search(pst_pool_mode mode)
 
 PST_TEST(SmallStates, OfAnOrderedPool)
 {
-    run_search(PST_POOL_ORDERED);
+    run_search((small_kind){.name = "ordered pool", .mode = PST_POOL_ORDERED}, false);
 }
 
-PST_TEST(SmallStates, OfAConcurrentPool)
+PST_TEST(SmallStates, OfAConcurrentPoolThatLends)
 {
-    run_search(PST_POOL_CONCURRENT);
+    run_search((small_kind){.name = "concurrent pool that lends, scrubs and fails fast",
+                            .mode = PST_POOL_CONCURRENT,
+                            .lends = true,
+                            .scrub = true,
+                            .fails_fast = true},
+               false);
+}
+
+PST_TEST(SmallStates, OfMarks)
+{
+    run_search((small_kind){.name = "ordered pool, with marks", .mode = PST_POOL_ORDERED}, true);
 }
