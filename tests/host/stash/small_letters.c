@@ -6,7 +6,7 @@
  *   - damaged words: conf_damage.c and conf_chaos.c
  *   - pst_nccl_agree, which needs a GPU; what it does to a pool is the letter "another rank failed"
  *   - the scheduler, which calls what is here; psti_pool_expect, which its graphs call, is a letter
- *   - what only computes: pst_pool_bytes, recommend_pages and fault_text, pst_ticket_bytes
+ *   - what only computes: pst_pool_bytes, pst_pool_recommend_pages, pst_fault_text, pst_ticket_bytes
  * pst_pool_poll, get_info and destroy, and pst_ticket_index, are asked after every letter. */
 #include "tests/host/stash/small_pool.h"
 
