@@ -32,12 +32,13 @@ CASES = {
 
 
 def measure(binary, arguments):
-    """(seconds, KiB resident at most, exit code)"""
+    """(seconds, those of a processor, KiB resident at most, exit code)"""
     nothing = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2)]
     begin = time.perf_counter()
     pid = os.posix_spawn(binary, [binary, *arguments], os.environ, file_actions=nothing)
     _, status, usage = os.wait4(pid, 0)
-    return time.perf_counter() - begin, usage.ru_maxrss, os.waitstatus_to_exitcode(status)
+    return (time.perf_counter() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss,
+            os.waitstatus_to_exitcode(status))
 
 
 def main():
@@ -50,11 +51,13 @@ def main():
     cases = []
     for name, arguments in CASES.items():
         runs = [measure(options.binary, arguments) for _ in range(options.repeat)]
-        if any(code not in (0, 1) for _, _, code in runs):
-            raise script.Stop(script.NO, f"{name}: exit code {runs[0][2]}")
+        seconds, processor_seconds, kib, codes = zip(*runs)
+        if any(code not in (0, 1) for code in codes):
+            raise script.Stop(script.NO, f"{name}: exit code {codes[0]}")
         cases.append({"case": name, "arguments": arguments,
-                      "seconds": [round(seconds, 6) for seconds, _, _ in runs],
-                      "resident_kib": max(kib for _, kib, _ in runs)})
+                      "seconds": [round(each, 6) for each in seconds],
+                      "processor_seconds": [round(each, 6) for each in processor_seconds],
+                      "resident_kib": max(kib)})
     if options.json != "-":
         print_table(cases)
     if options.json:
@@ -65,11 +68,12 @@ def main():
 
 def print_table(cases):
     start = statistics.median(cases[0]["seconds"])
-    print(f"{'case':64} {'median ms':>10} {'of the start':>13} {'MiB':>6}")
+    print(f"{'case':64} {'median ms':>10} {'processor':>10} {'of the start':>13} {'MiB':>6}")
     for case in cases:
         median = statistics.median(case["seconds"])
-        print(f"{case['case']:64} {1e3 * median:10.2f} {median / start:13.2f} "
-              f"{case['resident_kib'] / 1024:6.1f}")
+        processor = statistics.median(case["processor_seconds"])
+        print(f"{case['case']:64} {1e3 * median:10.2f} {1e3 * processor:10.2f} "
+              f"{median / start:13.2f} {case['resident_kib'] / 1024:6.1f}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@
     X(pst_comm_config, 152)       \
     X(pst_comm_info, 24)          \
     X(pst_device_info, 168)       \
-    X(pst_estimate_config, 480)   \
+    X(pst_estimate_config, 496)   \
     X(pst_estimate_gaps, 200)     \
     X(pst_estimate_ledger, 984)   \
     X(pst_estimate_linears, 504)  \

@@ -192,6 +192,14 @@ void psti_transfers_again(const pst_estimate_config *config, bool is_moe, psti_t
 void psti_transfers_of_step(const pst_estimate_config *config, uint64_t stage,
                             const pst_estimate_states *states, psti_transfers *to);
 
+/* ---- estimate_dispatch.c ---- */
+
+/* With PST_DISPATCHER_FLEX: so many times the chance that a token has an expert among so many neighbours,
+ * rounded up. */
+uint64_t psti_dispatched(const pst_estimate_config *config, uint64_t experts, uint64_t times);
+/* The GPUs among which it dispatches: expert tensor parallel ones get the same tokens. */
+uint64_t psti_dispatch_group(const psti_split *split);
+
 /* ---- estimate_moe.c ---- */
 
 /* Whether rows are paged. */

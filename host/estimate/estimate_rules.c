@@ -12,6 +12,8 @@
 #define MAX_TERM (((uint64_t)1 << 32) - 1)
 #define MAX_ROWS ((uint64_t)1 << 31)
 #define MAX_WIDTH ((uint64_t)64)
+#define MAX_DISPATCHED 65536u
+#define MAX_CHOSEN 8u
 
 typedef struct named {
     const char *name;
@@ -80,6 +82,8 @@ pst_status psti_check_kinds(const pst_estimate_config *config, pst_estimate_faul
     RULE((config->offload_modules & ~PST_OFFLOAD_ALL) == 0,
          "{offload_modules} %#x: allowed are the bits of %#x", config->offload_modules,
          PST_OFFLOAD_ALL);
+    RULE(config->dispatcher >= PST_DISPATCHER_ALLTOALL && config->dispatcher <= PST_DISPATCHER_FLEX,
+         "{dispatcher} %d: allowed are alltoall and flex", (int)config->dispatcher);
     RULE(config->loss >= PST_LOSS_UNFUSED && config->loss <= PST_LOSS_COPIED,
          "{loss} %d: allowed are unfused, fused and copied", (int)config->loss);
     const named sizes[] = {NAMED(num_layers), NAMED(hidden_size), NAMED(num_heads),
@@ -215,6 +219,30 @@ static pst_status check_pages_glu(const pst_estimate_config *config, pst_estimat
     return PST_OK;
 }
 
+/* What a router that is limited to groups needs, so that it can choose at all; and what a chance is exact with. */
+static pst_status check_router(const pst_estimate_config *config, pst_estimate_fault *fault)
+{
+    const uint64_t groups = config->router_groups, chosen = config->router_group_topk;
+    const bool is_flex = config->dispatcher == PST_DISPATCHER_FLEX;
+    RULE(!is_flex || config->num_experts <= MAX_DISPATCHED,
+         "{num_experts} %" PRIu64 ": at most %u with {dispatcher} flex", config->num_experts,
+         MAX_DISPATCHED);
+    if (chosen == 0)
+        return PST_OK;
+    RULE(groups != 0, "{router_group_topk} %" PRIu64 ": {router_groups} is 0", chosen);
+    CHECK_MULTIPLE(num_experts, router_groups);
+    RULE(chosen <= groups, "{router_group_topk} %" PRIu64 ": {router_groups} is %" PRIu64, chosen,
+         groups);
+    RULE(!is_flex || chosen <= MAX_CHOSEN,
+         "{router_group_topk} %" PRIu64 ": at most %u with {dispatcher} flex", chosen, MAX_CHOSEN);
+    RULE(config->experts_per_token >= chosen &&
+             config->experts_per_token <= config->num_experts / groups * chosen,
+         "{experts_per_token} %" PRIu64 ": {router_group_topk} %" PRIu64
+         " groups have at least one each, and %" PRIu64 " in all",
+         config->experts_per_token, chosen, config->num_experts / groups * chosen);
+    return PST_OK;
+}
+
 static pst_status check_experts(const pst_estimate_config *config, pst_estimate_fault *fault)
 {
     if (config->num_experts == 0) {
@@ -235,6 +263,7 @@ static pst_status check_experts(const pst_estimate_config *config, pst_estimate_
     RULE(config->experts_per_token <= config->num_experts,
          "{experts_per_token} %" PRIu64 ": {num_experts} is %" PRIu64, config->experts_per_token,
          config->num_experts);
+    PSTI_TRY(check_router(config, fault));
     CHECK_MULTIPLE(num_experts, expert_parallel);
     CHECK_MULTIPLE(expert_ffn_size, expert_tensor_parallel);
     CHECK_MULTIPLE(shared_ffn_size, tensor_parallel);

@@ -243,9 +243,27 @@ static void put_context(traffic *self)
         (psti_counts){0, psti_times(steps, backward), 0}, psti_times(2, payload));
 }
 
+/* Each token once to each GPU that has experts of its own, and its results back. */
+static void put_dispatch(traffic *self)
+{
+    const pst_estimate_config *config = self->config;
+    const uint64_t size = psti_dispatch_group(&self->split);
+    const uint64_t token = psti_times(self->width, psti_routed_size(config));
+    const uint64_t payload = psti_dispatched(config, config->num_experts / self->split.experts,
+                                             PSTI_PRODUCT(self->local, token, size));
+    put(self, (op){"ep.a2a", PST_TRANSFER_ALL_TO_ALL, PST_PARALLEL_EXPERT}, size,
+        (psti_counts){psti_times(2, self->forward.experts), psti_times(2, self->backward.experts),
+                      0},
+        payload);
+}
+
 static void put_experts(traffic *self)
 {
     const pst_estimate_config *config = self->config;
+    if (config->num_experts != 0 && config->dispatcher == PST_DISPATCHER_FLEX) {
+        put_dispatch(self);
+        return;
+    }
     const uint64_t send =
         PSTI_PRODUCT(self->width, psti_sent_rows(config, &self->split), psti_routed_size(config));
     const uint64_t all = psti_times(send, self->split.expert_tensor);

@@ -91,6 +91,27 @@ static uint64_t exchange_ns(const psti_step *step, span of, uint64_t payload)
     return psti_plus(larger(link_ns(step, inside), network_ns(step, outside, 1)), latency);
 }
 
+/* By DeepEP and HybridEP a token goes once to each other node that has experts of its own, to the GPU of
+ * the same place there, and from that one over the link to each GPU that has some. */
+static uint64_t dispatch_ns(const psti_step *step, span of)
+{
+    const pst_estimate_config *run = &step->run;
+    const uint64_t experts = run->num_experts / of.size, in_last = of.size % of.in_node;
+    const uint64_t bytes = PSTI_PRODUCT(step->local, step->width, psti_routed_size(run));
+    const uint64_t others = psti_minus(of.size, of.in_node); /* GPUs, beside those of a node */
+    const uint64_t whole = psti_times(of.size / of.in_node, others);
+    const uint64_t last = psti_times(in_last != 0, of.size - in_last);
+    const uint64_t outside = psti_div_up(
+        psti_plus(psti_dispatched(run, psti_times(of.in_node, experts), psti_times(bytes, whole)),
+                  psti_dispatched(run, psti_times(in_last, experts), psti_times(bytes, last))),
+        of.size);
+    const uint64_t links = psti_dispatch_group(&step->split) - of.num_nodes;
+    const uint64_t inside = psti_dispatched(run, experts, psti_times(bytes, links));
+    const uint64_t latency =
+        of.num_nodes > 1 ? psti_plus(step->gpu.network_ns, step->gpu.link_ns) : step->gpu.link_ns;
+    return psti_plus(larger(link_ns(step, inside), network_ns(step, outside, 1)), latency);
+}
+
 /* A ring through all nodes has as many ways between two of them as it has GPUs in each. */
 static uint64_t ring_ns(const psti_step *step, span of, pst_transfer transfer, uint64_t payload)
 {
@@ -114,7 +135,9 @@ uint64_t psti_step_transfer_ns(const psti_step *step, const pst_estimate_op *op)
 {
     const span of = span_of(step, op);
     uint64_t ns = 0;
-    if (op->transfer == PST_TRANSFER_ALL_TO_ALL)
+    if (op->transfer == PST_TRANSFER_ALL_TO_ALL && step->run.dispatcher == PST_DISPATCHER_FLEX)
+        ns = dispatch_ns(step, of);
+    else if (op->transfer == PST_TRANSFER_ALL_TO_ALL)
         ns = exchange_ns(step, of, op->payload_bytes);
     else if (op->transfer == PST_TRANSFER_SEND || op->transfer == PST_TRANSFER_RECEIVE)
         ns = send_ns(step, of, op->payload_bytes);

@@ -199,7 +199,7 @@ typedef struct pst_estimate_op {
     const char *name;       /* static text, as "tp.ag.head" */
     pst_transfer transfer;  /* what is sent */
     pst_parallel parallel;  /* to whom */
-    uint64_t group_size;    /* 2 between stages */
+    uint64_t group_size;    /* 2 between stages; of flex experts' times expert tensor ones */
     uint64_t count;         /* of an iteration */
     uint64_t payload_bytes; /* of each: the full tensor, or what one GPU sends */
     uint64_t wire_bytes;    /* of all: what a GPU sends (or receives) in a ring, rounded up */

@@ -66,6 +66,14 @@ typedef enum pst_moe_rows {
                            * Not allowed with recompute_layers, which leaves nothing to page */
 } pst_moe_rows;
 
+/* How tokens reach their experts. */
+typedef enum pst_dispatcher {
+    PST_DISPATCHER_ALLTOALL = 0, /* a row for each of a token's experts */
+    /* DeepEP, HybridEP: a token once for each GPU that has experts of its own; between nodes once for
+     * each node, whose GPUs hand it on */
+    PST_DISPATCHER_FLEX
+} pst_dispatcher;
+
 /* What the backward pass computes anew instead of saving it; bits can be combined. */
 #define PST_RECOMPUTE_GATHER 1u     /* with sequence_parallel: gathers inputs again */
 #define PST_RECOMPUTE_NORM 2u       /* outputs of the layer's two norms */
@@ -217,8 +225,10 @@ typedef struct pst_estimate_config {
     /* of Megatron-FSDP without doubles_buffers: parameters whose gradients may be on their way, and
      * twice those that are gathered ahead; 0: 10^9, or twice a layer's, which is more */
     uint64_t communication_unit;
-    uint32_t offload_modules; /* PST_OFFLOAD_ bits */
-    uint8_t more_padding[4];  /* 0 */
+    uint32_t offload_modules;   /* PST_OFFLOAD_ bits */
+    pst_dispatcher dispatcher;  /* default: all-to-all. Changes transfers alone */
+    uint64_t router_groups;     /* of neighbouring experts, of as many each */
+    uint64_t router_group_topk; /* of these groups, for all of a token's experts; 0: of any */
 } pst_estimate_config;
 
 #define PST_ESTIMATE_CONFIG_INIT PST_INIT(pst_estimate_config)

@@ -237,6 +237,7 @@ static int take_from_first(const source *from, placement *where)
     TOOL_TRY(take_value(from, "n_shared_experts", FROM_0, &shared));
     TOOL_TRY(take_value(from, "first_k_dense_replace", FROM_0, &where->first));
     TOOL_TRY(take_value(from, "moe_layer_freq", FROM_1, &where->every));
+    TAKE_MEMBERS(from, 0, ESTIMATE_moe_router_num_groups, ESTIMATE_moe_router_group_topk);
     TOOL_TRY(
         take_value(from, "num_nextn_predict_layers", FROM_0, &from->options->model_mtp_layers));
     if (!__builtin_mul_overflow(shared, config->expert_ffn_size, &config->shared_ffn_size))

@@ -52,7 +52,7 @@ static const struct {
     {"deepseek-v3",
      {SIZED, LLAMA(61, 7168, 128, 128, 56, 18432, 129280), EXPERTS(256, 8, 2048), .q_rank = 1536,
       .kv_rank = 512, .qk_size = 128, .qk_position_size = 64, .v_size = 128,
-      .shared_ffn_size = 2048, .has_router_bias = true},
+      .shared_ffn_size = 2048, .has_router_bias = true, .router_groups = 8, .router_group_topk = 4},
      "([0]*3+[1]*58)"},
 };
 enum { NUM_PRESETS = sizeof(presets) / sizeof(presets[0]) };

@@ -127,8 +127,7 @@ static int take_gpu(const estimate_line *line, estimate_options *options)
     }
     if (options->gpu_name != NULL)
         TOOL_TRY(gpu_read("gpu", options->gpu_name, &options->gpu));
-    options->takes_gpu_memory = estimate_has(line, ESTIMATE_gpu) &&
-                                options->gpu.memory_bytes != 0 &&
+    options->takes_gpu_memory = options->gpu_name != NULL && options->gpu.memory_bytes != 0 &&
                                 !estimate_has(line, ESTIMATE_gpu_memory);
     if (options->takes_gpu_memory)
         options->memory_bytes = options->gpu.memory_bytes;
@@ -136,6 +135,9 @@ static int take_gpu(const estimate_line *line, estimate_options *options)
         return estimate_refuse_flag(line,
                                     options->takes_gpu_memory ? ESTIMATE_gpu : ESTIMATE_gpu_memory,
                                     "less than 1MiB of memory: a size as 80GiB has its unit");
+    if (options->reserve.overhead_bytes != 0 && options->reserve.overhead_bytes < LEAST_MEMORY)
+        return estimate_refuse_flag(line, ESTIMATE_overhead,
+                                    "less than 1MiB, and not 0: a size as 2GiB has its unit");
     if (estimate_has(line, ESTIMATE_gpus_per_node) || estimate_has(line, ESTIMATE_nproc_per_node))
         options->gpu.node_gpus =
             options->gpus_per_node < UINT32_MAX ? (uint32_t)options->gpus_per_node : UINT32_MAX;

@@ -193,6 +193,27 @@ static int take_offloading(const estimate_line *line, pst_estimate_config *confi
     return TOOL_OK;
 }
 
+/* A search takes what sends least where no flag says otherwise. */
+static int take_dispatcher(const estimate_line *line, estimate_options *options)
+{
+    enum { ALLTOALL = 1, FLEX = 3 };
+    enum { DEEPEP, HYBRIDEP };
+    const bool is_free =
+        options->mode == ESTIMATE_SEARCH && !estimate_has(line, ESTIMATE_moe_token_dispatcher_type);
+    const uint64_t type =
+        estimate_number(line, ESTIMATE_moe_token_dispatcher_type, is_free ? FLEX : ALLTOALL);
+    if (estimate_has(line, ESTIMATE_moe_enable_deepep) && type != FLEX)
+        return estimate_refuse_flag(line, ESTIMATE_moe_enable_deepep,
+                                    "needs --moe-token-dispatcher-type flex");
+    if (estimate_has(line, ESTIMATE_moe_enable_deepep) &&
+        estimate_number(line, ESTIMATE_moe_flex_dispatcher_backend, DEEPEP) == HYBRIDEP)
+        return estimate_refuse_flag(line, ESTIMATE_moe_enable_deepep,
+                                    "not with --moe-flex-dispatcher-backend hybridep");
+    if (options->config.num_experts != 0)
+        options->config.dispatcher = type == FLEX ? PST_DISPATCHER_FLEX : PST_DISPATCHER_ALLTOALL;
+    return TOOL_OK;
+}
+
 static int take_sharing(const estimate_line *line, pst_estimate_config *config)
 {
     take_fp8(line, config);
@@ -308,6 +329,7 @@ static int take_saved(const estimate_line *line, estimate_options *options)
     TOOL_TRY(check_dropout(line, ESTIMATE_attention_dropout));
     take_flash(line, options);
     take_exchange(line, options);
+    TOOL_TRY(take_dispatcher(line, options));
     TOOL_TRY(take_sharing(line, &options->config));
     return take_recompute(line, options);
 }
@@ -318,11 +340,16 @@ static void note_expert_assumptions(const estimate_line *line, estimate_options 
 {
     const char *dispatcher = estimate_text(line, ESTIMATE_moe_token_dispatcher_type);
     const pst_moe_rows rows = options->config.moe_rows;
+    const bool is_flex = options->config.dispatcher == PST_DISPATCHER_FLEX;
     if (options->config.num_experts == 0)
         return;
     if (dispatcher == NULL)
-        estimate_note(&options->assumptions, "--moe-token-dispatcher-type alltoall");
-    else if (strncmp(dispatcher, "alltoall", 8) != 0)
+        estimate_note(&options->assumptions, "--moe-token-dispatcher-type %s",
+                      is_flex ? "flex" : "alltoall");
+    if (is_flex)
+        estimate_note(&options->unmodelled,
+                      "--moe-token-dispatcher-type flex: buffers of DeepEP or HybridEP");
+    else if (dispatcher != NULL && strncmp(dispatcher, "alltoall", 8) != 0)
         estimate_note(&options->unmodelled, "--moe-token-dispatcher-type %s (counted as alltoall)",
                       dispatcher);
     if (estimate_has(line, ESTIMATE_moe_expert_capacity_factor) && rows == PST_MOE_BALANCED)

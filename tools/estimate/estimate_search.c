@@ -132,6 +132,14 @@ static bool frees_recompute(const pst_estimate_config *given)
     return given->recompute_layers == 0 && (given->recompute & ~PST_RECOMPUTE_GATHER) == 0;
 }
 
+/* Megatron-LM exchanges rows beside other work only where no experts are computed anew. */
+static int most_recompute(const pst_estimate_config *given)
+{
+    if (!frees_recompute(given))
+        return AS_GIVEN;
+    return given->overlaps_exchange ? SELECTIVE : FULL;
+}
+
 static void set_recompute(pst_estimate_config *config, int recompute)
 {
     if (recompute == SELECTIVE)
@@ -158,14 +166,14 @@ static bool set_split(const search *self, choice *split, pst_estimate_config *co
 /* With the least recomputation that fits; with most of it where none does. */
 static pst_status try_split(search *self, choice *split)
 {
-    const bool is_free = frees_recompute(&self->options->config);
+    const int most = most_recompute(&self->options->config);
     choice found = *split;
     bool is_valid = false;
     self->num_splits += self->is_counting;
     if (self->is_counting)
         return PST_OK;
     tool_progress("split", self->num_tried++, self->num_splits);
-    for (int i = AS_GIVEN; i <= (is_free ? FULL : AS_GIVEN); i++) {
+    for (int i = AS_GIVEN; i <= most; i++) {
         pst_estimate_config config;
         split->recompute = i;
         if (!set_split(self, split, &config))
@@ -361,8 +369,6 @@ static void print_doubts(const search *self, const json_t *tree)
                (double)self->optimizer_bytes / (1 << 30));
     if (config->num_experts != 0 && config->moe_rows == PST_MOE_BALANCED)
         puts("need GiB: at least, as experts' rows are counted as even: --moe-load-cv, --routing");
-    if (config->num_experts != 0 && config->world_size > self->options->gpus_per_node)
-        puts("step ms: uncertain where ep goes beyond a node: DeepEP and HybridEP send less there");
 }
 
 static void print(const search *self, const json_t *tree)
@@ -378,9 +384,10 @@ static void print(const search *self, const json_t *tree)
         if (self->options->keeps[i])
             printf("--%s %" PRIu64 ", ", estimate_flag(estimate_ways[i].id),
                    estimate_value(config, estimate_ways[i].id));
-    printf("recompute: %s; set: sequence parallel where tp is above 1\n",
+    printf("recompute: %s; set: sequence parallel where tp is above 1%s\n",
            frees_recompute(config) ? "the least that fits"
-                                   : json_string_value(json_object_get(tree, "recompute")));
+                                   : json_string_value(json_object_get(tree, "recompute")),
+           config->dispatcher == PST_DISPATCHER_FLEX ? ", dispatcher flex" : "");
     print_doubts(self, tree);
     printf("tried %" PRIu64 ", valid %" PRIu64 ", fitting with a reserve %" PRIu64
            "; %s first; steps on %.16s\n",

@@ -77,8 +77,13 @@
     SETS(moe_shared_expert_gate, EXPERTS, SWITCH, has_shared_gate, 0, NULL, "")                    \
     SETS(moe_router_enable_expert_bias, EXPERTS, SWITCH, has_router_bias, 0, NULL, "")             \
     SETS(moe_latent_size, EXPERTS, POSITIVE, latent_size, 0, NULL, "of tokens at the experts")     \
-    FLAG(moe_token_dispatcher_type, EXPERTS, CHOICE("allgather|alltoall|alltoall_seq|flex"),       \
-         "all count as alltoall")                                                                  \
+    FEEDS(moe_token_dispatcher_type, EXPERTS, CHOICE("allgather|alltoall|alltoall_seq|flex"),      \
+          dispatcher, "alltoall|flex", "flex: a token once for each GPU, and for each node; else") \
+    FLAG(moe_flex_dispatcher_backend, EXPERTS, CHOICE("deepep|hybridep|ncclep"), "all the same")   \
+    FLAG(moe_enable_deepep, EXPERTS, SWITCH, "as --moe-flex-dispatcher-backend deepep")            \
+    SETS(moe_router_num_groups, EXPERTS, POSITIVE, router_groups, 0, "n_group", "of experts")      \
+    SETS(moe_router_group_topk, EXPERTS, POSITIVE, router_group_topk, 0, "topk_group",             \
+         "of these groups has a token's experts; changes flex's transfers alone")                  \
     FEEDS(moe_buffer, ROWS, CHOICE("balanced|capacity|worst|paged"), moe_rows, NULL, "(balanced)") \
     FLAG(moe_expert_capacity_factor, ROWS, RATIO, "")                                              \
     FLAG(moe_pad_expert_input_to_capacity, ROWS, SWITCH, "")                                       \

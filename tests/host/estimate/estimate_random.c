@@ -119,6 +119,9 @@ static void draw_experts(psti_random_run *run)
         for (int i = 0; i < PSTI_RANDOM_LAYERS; i++)
             run->is_moe[i] = flip(run);
     }
+    config->dispatcher = (pst_dispatcher)below(run, 2);
+    config->router_group_topk = ONE_OF(run, 0, 0, 1, 2);
+    config->router_groups = config->router_group_topk ? ONE_OF(run, 2, 4) : 0;
 }
 
 static void draw_rest(psti_random_run *run)

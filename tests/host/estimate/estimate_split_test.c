@@ -104,10 +104,15 @@ static void expect_ops(const pst_estimate_config *config, uint64_t stage)
     for (uint32_t i = 0; i < traffic.num_ops; i++) {
         const pst_estimate_op *op = &traffic.ops[i];
         pst_estimate_process_group group;
+        const bool is_wide =
+            op->parallel == PST_PARALLEL_EXPERT && config->dispatcher == PST_DISPATCHER_FLEX;
+        const uint64_t tensor = config->expert_tensor_parallel ? config->expert_tensor_parallel
+                                                               : or_one(config->tensor_parallel);
         CHECK(op->group_size > 1 && op->count != 0);
         CHECK_MSG(op->wire_bytes == ring_bytes(op), "%s", op->name);
         CHECK_OK(pst_estimate_get_process_group(config, op->parallel, rank, &group));
-        CHECK_EQ(op->group_size, op->parallel == PST_PARALLEL_PIPELINE ? 2 : group.size);
+        CHECK_EQ(op->group_size,
+                 op->parallel == PST_PARALLEL_PIPELINE ? 2 : group.size * (is_wide ? tensor : 1));
         for (uint32_t j = 0; j < i; j++)
             CHECK_MSG(strcmp(traffic.ops[j].name, op->name) != 0, "%s: twice", op->name);
     }
