@@ -1,4 +1,4 @@
-/* How many rows of a trace are read in a second. */
+/* How many rows of a trace are read in a second of the processor. */
 #include "bench/plan/plan_bench.h"
 
 #include <stdlib.h>
@@ -53,12 +53,12 @@ static void read_rows(const char *name, pst_trace_format format, size_t (*write)
         text_source source = {text, bytes};
         pst_trace_reader *reader;
         pst_trace_request request;
-        const double begin = bench_now();
+        const double begin = bench_cpu();
         bench_check_status(pst_trace_reader_open(&config, read_text, &source, &reader));
         for (uint64_t k = 0; k < ROWS; k++)
             bench_check_status(pst_trace_reader_next(reader, &request));
         pst_trace_reader_close(reader);
-        bench_series_add(&series, bench_now() - begin);
+        bench_series_add(&series, bench_cpu() - begin);
     }
     free(text);
     const double rate = ROWS / bench_summary(&series).median;

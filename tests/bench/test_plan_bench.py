@@ -13,15 +13,17 @@ sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "tools", "com
 import reports  # noqa: E402
 
 PROGRAM = sys.argv[1]
+SOURCE = pathlib.Path(__file__).resolve().parents[2]  # what it reads without flags lies there
 
 
 class PlanBench(unittest.TestCase):
     def test_text_and_report(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "report.json")
-            for only in ("reader", "derived"):
+            for only in ("reader", "derived", "peer"):
                 done = subprocess.run([PROGRAM, "--only", only, "--seeds", "1", "--tilings", "1", "--deadline", "1",
-                                       f"--json={path}"], capture_output=True, text=True, timeout=120)
+                                       "--peer", "/bin/true", f"--json={path}"], cwd=SOURCE,
+                                      capture_output=True, text=True, timeout=120)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 self.assertEqual([line for line in done.stdout.splitlines() if len(line) > 100], [])
                 for row in reports.load(path.read_text(encoding="utf-8"))["rows"]:

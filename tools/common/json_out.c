@@ -138,7 +138,23 @@ bool json_is_stdout(const char *path)
     return path != NULL && strcmp(path, "-") == 0;
 }
 
-int json_write(json_t *object, const char *path)
+/* As jansson indents them. */
+static void put_rows(FILE *file, const json_rows *rows)
+{
+    json_whole fields[JSON_ROW_FIELDS];
+    fprintf(file, ",\n  \"%s\": [", rows->key);
+    for (uint64_t row = 0; row < rows->num && !ferror(file); row++) {
+        rows->get(rows->user, row, fields);
+        fputs(row > 0 ? ",\n    {" : "\n    {", file);
+        for (int f = 0; f < JSON_ROW_FIELDS; f++)
+            fprintf(file, "%s\n      \"%s\": %" JSON_INTEGER_FORMAT, f > 0 ? "," : "",
+                    fields[f].key, (json_int_t)fields[f].value);
+        fputs("\n    }", file);
+    }
+    fputs(rows->num > 0 ? "\n  ]\n}" : "]\n}", file);
+}
+
+int json_write_rows(json_t *object, const json_rows *rows, const char *path)
 {
     char *text = path != NULL ? text_of(object) : NULL;
     json_decref(object);
@@ -149,9 +165,17 @@ int json_write(json_t *object, const char *path)
     tool_output output;
     const int code = output_open(&output, "json", path);
     if (code == TOOL_OK) {
-        fputs(text, output.file);
+        const size_t end = rows != NULL ? strlen("\n}") : 0;
+        fwrite(text, 1, strlen(text) - end, output.file);
+        if (rows != NULL)
+            put_rows(output.file, rows);
         fputc('\n', output.file);
     }
     free(text);
     return code == TOOL_OK ? output_close(&output, TOOL_OK) : code;
+}
+
+int json_write(json_t *object, const char *path)
+{
+    return json_write_rows(object, NULL, path);
 }

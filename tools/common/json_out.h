@@ -31,6 +31,18 @@ void json_add(json_t **array, json_t *value); /* takes the value */
 void json_put_metrics(json_t **object, const metric_list *list);
 /* Writes it to --json PATH ("-": stdout; NULL: nowhere), takes it. Returns a tool_exit. */
 int json_write(json_t *object, const char *path);
+/* The last member of a report that is as long as a trace: an array of objects, which are written one by one as
+ * they are asked for. */
+enum { JSON_ROW_FIELDS = 2 };
+typedef struct json_rows {
+    const char *key;
+    uint64_t num;
+    void (*get)(const void *user, uint64_t row, json_whole fields_out[JSON_ROW_FIELDS]);
+    const void *user;
+} json_rows;
+
+/* json_write with the rows behind all else. */
+int json_write_rows(json_t *object, const json_rows *rows, const char *path);
 /* Whether it goes to stdout, where no text may be then. path may be NULL. */
 bool json_is_stdout(const char *path);
 

@@ -144,16 +144,11 @@ typedef struct plan_figures {
 
 /* ---- JSON */
 
-static json_t *placements(const plan_job *job)
+static void get_placement(const void *of, uint64_t k, json_whole fields_out[JSON_ROW_FIELDS])
 {
-    json_t *list = json_array();
-    for (uint64_t k = 0; k < job->problem.num_tensors && list != NULL; k++) {
-        json_t *entry = json_object();
-        json_put_whole(&entry, "id", job->all[job->which[k]].id);
-        json_put_whole(&entry, "offset", job->offsets[k]);
-        json_add(&list, entry);
-    }
-    return list;
+    const plan_job *job = of;
+    fields_out[0] = (json_whole){"id", job->all[job->which[k]].id};
+    fields_out[1] = (json_whole){"offset", job->offsets[k]};
 }
 
 /* The instant and the tensors whose sizes sum to the live bytes. */
@@ -237,8 +232,9 @@ static int write_json(const plan_job *job, const plan_idle *idle, uint64_t num_i
         json_put(&object, "idle", idle_list(idle, num_idle));
     if (budget != NULL)
         json_put(&object, "memory", budget_object(budget, figures));
-    json_put(&object, "placements", has_plan(job) ? placements(job) : json_array());
-    return json_write(object, job->options->json);
+    const json_rows placements = {"placements", has_plan(job) ? job->problem.num_tensors : 0,
+                                  get_placement, job};
+    return json_write_rows(object, &placements, job->options->json);
 }
 
 /* ---- text */

@@ -13,7 +13,7 @@ import unittest
 sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
 import cli
 import reports
-from cli import MIB, CommandTest, run
+from cli import MIB, CommandTest, run, run_measured
 
 MEMO = """m13 128 m14 128 f14 m15 256 f13 m16 512 m17 128 m18 128 m19 256 f17 f19 f18 m20 512 f20
 m21 1024 m22 256 f15 m23 128 m24 512 f21 f22 f23 f24 f16"""
@@ -388,6 +388,21 @@ class Outputs(PlanTest):
             self.assertGreater(len(json.load(file)["traceEvents"]), 9)
         self.assertEqual(sorted(os.listdir(self.folder)),
                          sorted(["layers.csv", "plan.csv", "plan.html", "plan.json"]))
+
+    def test_report_takes_no_memory(self):
+        """It is as long as the trace, and written as it comes: 430 bytes a tensor would be a tree of it."""
+        trace, report = self.path("trace.csv"), self.path("plan.json")
+        self.assertEqual(run("trace", "--derive", "--full", "--num-layers", 80, "--num-micro-batches", 20,
+                             "--out", trace).returncode, 0)
+        code, alone, _ = run_measured("plan", "--trace", trace)
+        code_too, taken, _ = run_measured("plan", "--trace", trace, f"--json={report}")
+        self.assertEqual((code, code_too), (0, 0))
+        with open(report, encoding="utf-8") as file:
+            text = file.read()
+        placements = json.loads(text)["placements"]
+        self.assertEqual(len(placements), 104480)
+        self.assertTrue(text.endswith(json.dumps({"placements": placements}, indent=2)[1:] + "\n"))
+        self.assertLess((taken - alone) / len(placements), 100)
 
     def test_files_that_cannot_be_written(self):
         path = self.layers()

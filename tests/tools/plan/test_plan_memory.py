@@ -9,28 +9,14 @@ import unittest
 
 sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
 import cli
-from cli import CommandTest, run
+from cli import CommandTest, run, run_measured
 
 MOST_BYTES = 300 # of memory for a tensor, which is two requests
 
 
-def peak_bytes(*arguments):
-    """The most memory that the command had, and what it wrote."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.dup2(writing, 1)
-        os.execv(cli.BINARY, [cli.BINARY, *map(str, arguments)])
-    os.close(writing)
-    with os.fdopen(reading) as output:
-        text = output.read()
-    _, status, usage = os.wait4(child, 0)
-    return usage.ru_maxrss * 1024, os.waitstatus_to_exitcode(status), text
-
-
 class PlanMemoryTest(CommandTest):
     def check(self, trace, *flags):
-        taken, code, text = peak_bytes("plan", "--trace", trace, *flags)
+        code, taken, text = run_measured("plan", "--trace", trace, *flags)
         tensors = int(re.search(r"^tensors: (\d+)$", text, re.MULTILINE)[1])
         self.assertEqual(code, 0)
         self.assertLess(taken / tensors, MOST_BYTES, text)
@@ -49,7 +35,7 @@ class PlanMemoryTest(CommandTest):
         self.assertEqual(tensors, 1044800)
         for line in ("status: optimal", "periods: 200", "period tensors: 5224", "different parts: 1"):
             self.assertIn(line + "\n", text)
-        self.check(trace, "--out", self.path("plan.csv"))
+        self.check(trace, "--out", self.path("plan.csv"), f"--json={self.path('plan.json')}")
 
     def test_steps_that_hang_together(self):
         """The first placement alone, so that the test does not last: it is what takes the memory."""
