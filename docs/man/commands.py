@@ -92,7 +92,8 @@ def roff(text):
 
 
 def head(name, version, purpose):
-    return (f'.TH "{name.upper()}" 1 "" "pagestash {version}" "pagestash"\n.SH NAME\n'
+    # Long names of choices and columns cannot be broken: lines are not stretched to the right margin.
+    return (f'.TH "{name.upper()}" 1 "" "pagestash {version}" "pagestash"\n.ad l\n.SH NAME\n'
             f"{roff(name)} \\- {roff(purpose)}\n")
 
 
@@ -181,7 +182,7 @@ _pagestash() {{
     fi
     case $command:$flag in
 {chr(10).join(choices)}
-        {files}) COMPREPLY=($(compgen -f -- "$word")) && return ;;
+        {files}) compopt -o filenames && mapfile -t COMPREPLY < <(compgen -f -- "$word") && return ;;
     esac
     if [ -n "$choices" ]; then
         COMPREPLY=($(compgen -W "$choices" -- "$word"))

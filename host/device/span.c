@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -41,15 +42,34 @@ static uint64_t system_available(void)
     return kib * 1024;
 }
 
+/* What is left below a limit; UINT64_MAX where there is none. */
+static uint64_t left_of(uint64_t most, uint64_t used)
+{
+    if (most == UINT64_MAX || used == UINT64_MAX)
+        return UINT64_MAX;
+    return most > used ? most - used : 0;
+}
+
+/* Addresses that this process may still have (`ulimit -v`). */
+static uint64_t addresses_left(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return UINT64_MAX;
+    const uint64_t pages = read_number("/proc/self/statm");
+    const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    return left_of(limit.rlim_cur, pages == UINT64_MAX ? UINT64_MAX : pages * page_bytes);
+}
+
 uint64_t psti_available_bytes(void)
 {
-    const uint64_t available = system_available();
-    const uint64_t most = read_number("/sys/fs/cgroup/memory.max");
-    const uint64_t used = read_number("/sys/fs/cgroup/memory.current");
-    if (most == UINT64_MAX || used == UINT64_MAX)
-        return available;
-    const uint64_t left = most > used ? most - used : 0;
-    return left < available ? left : available;
+    const uint64_t left[] = {system_available(), addresses_left(),
+                             left_of(read_number("/sys/fs/cgroup/memory.max"),
+                                     read_number("/sys/fs/cgroup/memory.current"))};
+    uint64_t least = left[0];
+    for (size_t i = 1; i < sizeof(left) / sizeof(left[0]); i++)
+        least = left[i] < least ? left[i] : least;
+    return least;
 }
 
 /* Memory that is promised and not touched yet does not show, so some is left over. */

@@ -255,6 +255,23 @@ static void refuse_name(const struct argp_option *list, const char *text, size_t
               meant != NULL ? "?" : "");
 }
 
+static bool needs_value(const struct argp_option *option)
+{
+    return option->arg != NULL && !(option->flags & OPTION_ARG_OPTIONAL);
+}
+
+/* behind: what stands behind the name in its word; follows: there is another word. */
+static bool has_its_value(const struct argp_option *option, const char *behind, bool follows)
+{
+    if (option->arg == NULL && *behind == '=')
+        tool_fail(TOOL_USAGE, "--%s%.80s: it takes no value", option->name, behind);
+    else if (needs_value(option) && *behind == '\0' && !follows)
+        tool_fail(TOOL_USAGE, "--%s: needs a value, and none follows", option->name);
+    else
+        return true;
+    return false;
+}
+
 /* argp would take the beginning of a name, too; a flag has one name. */
 static bool are_whole_names(const struct argp_option *list, int argc, char **argv)
 {
@@ -271,7 +288,9 @@ static bool are_whole_names(const struct argp_option *list, int argc, char **arg
             refuse_name(list, name, length);
             return false;
         }
-        if (option->arg != NULL && !(option->flags & OPTION_ARG_OPTIONAL) && name[length] == '\0')
+        if (!has_its_value(option, name + length, i + 1 < argc))
+            return false;
+        if (needs_value(option) && name[length] == '\0')
             i++; /* its value */
     }
     return true;

@@ -318,8 +318,8 @@ void estimate_help(void)
         "as it stands, torchrun and pretrain_gpt.py included; underscores count as dashes. In "
         "brackets, what stands where a flag is not given.\v"
         "Of other flags of Megatron-LM, the report names those that change memory.";
-    static const help_codes codes = {
-        .done = "done, or it fits", .no = "it does not fit", .file = "a bad file"};
+    static const help_codes codes = {.no = "by --fit or --search, nothing fits",
+                                     .file = "a bad file"};
     static const char *const titles[ESTIMATE_NUM_GROUPS] = {
         "The model:", "Multi-latent attention:", "Experts:",   "Rows of experts:", "The split:",
         "Training:",  "What layers save:",       "The report:"};

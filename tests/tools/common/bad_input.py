@@ -56,7 +56,9 @@ class Usage(CommandTest):
                 (["--hidden", 64], ["--hidden"]),  # no beginning of a name
                 (["--hidden=64"], ["--hidden"]),
                 (["stray"], ["stray"]),
-                (["--hidden-size"], ["--hidden-size"])):
+                (["--scrub=1"], ["--scrub=1: it takes no value"]),
+                (["--help=1"], ["--help=1: it takes no value"]),
+                (["--hidden-size"], ["pagestash: --hidden-size: needs a value, and none follows"])):
             with self.subTest(flags=flags):
                 self.refused(run("replay", "--routing", path, "--device", cli.DEVICE, *flags), 2,
                              *words)

@@ -89,6 +89,11 @@ class ManualTest(unittest.TestCase):
             told = [line for line in result.stdout.splitlines() if "missing date" not in line]
             self.assertEqual(told, [])
 
+    def test_lines_are_not_stretched(self):
+        """Words that cannot be broken, as columns of a trace, would leave gaps in the lines above them."""
+        for name in os.listdir(self.file("man1")):
+            self.assertRegex(self.text(f"man1/{name}"), r"\A\.TH .*\n\.ad l\n\.SH NAME\n")
+
     def completed(self, *words):
         """What bash offers for the last word."""
         need("bash")
@@ -117,6 +122,24 @@ class ManualTest(unittest.TestCase):
             body = text.split(f"\n        {name})\n")[1].split(" ;;\n")[0]
             self.assertEqual(set(re.findall(r"^ +'--([\w/-]+)", body, re.M)), self.flags(name))
 
+    def on_terminal(self, typed, folder, command, **environment):
+        """What the shell has left in FOLDER/line, after the prompt that its set-up makes and what was typed."""
+        main, terminal = os.openpty()
+        with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
+                              cwd=folder, env={**os.environ, **environment, "TERM": "dumb"}) as shell:
+            os.close(terminal)
+            shown = b""
+            while b"ready> " not in shown and select.select([main], [], [], 60)[0]:
+                shown += os.read(main, 4096)
+            os.write(main, typed.encode() + b"\a")
+            with contextlib.suppress(OSError):  # the other side was closed
+                while select.select([main], [], [], 60)[0]:
+                    os.read(main, 4096)
+            shell.kill()
+        os.close(main)
+        with open(os.path.join(folder, "line"), encoding="utf-8") as file:
+            return file.read()
+
     def completed_by_zsh(self, typed):
         """The line after what was typed, on a terminal."""
         with tempfile.TemporaryDirectory() as folder:
@@ -124,21 +147,27 @@ class ManualTest(unittest.TestCase):
                 file.write(f"fpath=({self.file('completions')} $fpath)\nautoload -Uz compinit && compinit -u -D\n"
                            f"told() {{ print -rn -- $BUFFER >{folder}/line; exit; }}\nzle -N told\n"
                            "bindkey '^I' complete-word\nbindkey '^G' told\nPS1='ready> '\n")
-            main, terminal = os.openpty()
-            with subprocess.Popen(["zsh", "-d", "-i"], stdin=terminal, stdout=terminal, stderr=terminal,
-                                  start_new_session=True, env={**os.environ, "ZDOTDIR": folder, "TERM": "dumb"}) as shell:
-                os.close(terminal)
-                shown = b""
-                while b"ready> " not in shown and select.select([main], [], [], 60)[0]:
-                    shown += os.read(main, 4096)
-                os.write(main, typed.encode() + b"\a")
-                with contextlib.suppress(OSError):  # the other side was closed
-                    while select.select([main], [], [], 60)[0]:
-                        os.read(main, 4096)
-                shell.kill()
-            os.close(main)
-            with open(os.path.join(folder, "line"), encoding="utf-8") as file:
-                return file.read()
+            return self.on_terminal(typed, folder, ["zsh", "-d", "-i"], ZDOTDIR=folder)
+
+    def completed_by_bash(self, typed):
+        """Likewise, beside a folder with a file and a file whose name has a space."""
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "traces"))
+            for name in ("traces/first.csv", "my trace.csv"):
+                with open(os.path.join(folder, name), "w", encoding="utf-8"):
+                    pass
+            with open(os.path.join(folder, "rc"), "w", encoding="utf-8") as file:
+                file.write(f". {self.file('completions/pagestash')}\nPS1='ready> '\n"
+                           "told() { printf %s \"$READLINE_LINE\" >line; exit; }\nbind -x '\"\\C-g\": told'\n")
+            return self.on_terminal(typed, folder, ["bash", "--noprofile", "--rcfile", "rc", "-i"])
+
+    def test_bash_completes_files(self):
+        """A folder is followed by a slash and no space, so that typing goes on; spaces do not part a name."""
+        need("bash")
+        for typed, line in (("pagestash trace --trace=tr\t", "pagestash trace --trace=traces/"),
+                            ("pagestash trace --trace=tr\tfi\t", "pagestash trace --trace=traces/first.csv "),
+                            ("pagestash trace --trace=my\t", "pagestash trace --trace=my\\ trace.csv ")):
+            self.assertEqual(self.completed_by_bash(typed), line)
 
     def test_zsh_completes(self):
         need("zsh")

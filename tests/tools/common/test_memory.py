@@ -7,6 +7,7 @@ fail: all from one on, and one alone. Each allocation is tried in one of them, w
 import concurrent.futures
 import os
 import re
+import resource
 import subprocess
 import sys
 import unittest
@@ -60,6 +61,17 @@ class Memory(CommandTest):
                     self.refused(result, 1, "pagestash: ", "memory")
                     self.assertNotIn("exceeds", result.stderr)  # memory that is modelled
         self.assertGreaterEqual(refusals, len(cases) // 2)
+
+    # Fault rows 42.
+    def test_a_limit_of_addresses(self):
+        """`ulimit -v`: free is what it leaves, not what the machine has."""
+        limit = 1 << 28
+        result = run("replay", "--routing", self.trace(), "--device", "host", "--hidden-size", 65536,
+                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+        self.refused(result, 1, "device host: the ")
+        needed, free = map(int, re.search(r"needs (\d+) bytes, (\d+) are free\n", result.stderr).groups())
+        self.assertLess(free, needed)
+        self.assertLess(needed, limit)
 
     def test_estimate_of_a_hugging_face_config(self):
         config = os.path.join(cli.SOURCE, "tests/data/hf/deepseek-v3.json")

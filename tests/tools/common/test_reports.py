@@ -34,6 +34,24 @@ def sources():
                 yield name, path.read_text(encoding="utf-8")
 
 
+def keys_of(schema):
+    """All keys of a report but those of its `options`, which are flags."""
+    if isinstance(schema, list):
+        return set().union(*map(keys_of, schema))
+    if not isinstance(schema, dict):
+        return set()
+    named = {key: part for key, part in schema.get("properties", {}).items() if key != "options"}
+    return set(named).union(*map(keys_of, named.values()),
+                            *(keys_of(part) for key, part in schema.items() if key != "properties"))
+
+
+def unexplained(page):
+    """Keys of the commands' reports that the page has not. (estimate's are those of structs in the headers, too.)"""
+    return {name: missing for name in ("env", "plan", "replay", "simulate", "top", "trace")
+            if (missing := {key for key in keys_of(reports.validator(name).schema)
+                            if not re.search(rf"\b{re.escape(key)}\b", page)})}
+
+
 def answer(*command):
     return subprocess.run(command, text=True, capture_output=True, timeout=120, check=True).stdout
 
@@ -66,6 +84,11 @@ class Reports(unittest.TestCase):
                     walk(value)
         for path in reports.SCHEMAS.glob("*.json"):
             walk(json.loads(path.read_text(encoding="utf-8")))
+
+    def test_each_key_is_explained(self):
+        page = (pathlib.Path(SOURCE) / "docs/formats.md").read_text(encoding="utf-8")
+        self.assertEqual(unexplained(page), {})
+        self.assertEqual(unexplained(page.replace("waits_ns", "")), {"simulate": {"waits_ns"}})
 
     def test_benchmarks(self):
         for program in PROGRAMS:

@@ -91,6 +91,15 @@ class FitTest(EstimateTest):
         self.assertRegex(text.stdout, r"\ndoes not fit: stage 0 of 2 needs \d+\.\d\d GiB of 1\.00, .* too many\n")
         self.assertIn("micro-batch none with sequence 4096", text.stdout)
 
+    def test_exit_code_1_is_of_a_mode(self):
+        """The report alone is no question: it exits with 0, and --help says whose the 1 is."""
+        flags = [*LLAMA, *world(8, t=2, p=2), "--gpu-memory", "1GiB"]
+        for mode, code in (([], 0), (["--fit"], 1), (["--search"], 1)):
+            result = run("estimate", *flags, *mode)
+            self.assertEqual(result.returncode, code, mode)
+        told = " ".join(run("estimate", "--help").stdout.split())
+        self.assertIn("Exit codes: 0 done; 1 by --fit or --search, nothing fits, or memory is out;", told)
+
     def test_largest_micro_batch(self):
         for sizes in ({"t": 2, "p": 2}, {"t": 2, "p": 4, "v": 4, "batch": 96}, {"c": 2, "p": 4},
                       {"t": 2, "p": 2, "batch": 60}):

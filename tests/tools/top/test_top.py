@@ -19,6 +19,8 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "common"))
 import reports
+sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir, "docs"))
+import check_blocks
 
 BINARY, SOURCE = sys.argv[1:3]
 ROUTING = os.path.join(SOURCE, "bench/data/bytelm-e64-top6-l6.csv")
@@ -80,6 +82,16 @@ class TopTest(unittest.TestCase):
             self.assertEqual(int(row[name]), pool[key], name)
         self.assertEqual(row["rest"], "")
         self.assertLessEqual(max(map(len, result.stdout.splitlines())), 100)
+
+    def test_the_manuals_table_is_of_this_form(self):
+        self.start()
+        told = self.run_top("--dir", self.folder).stdout.splitlines()
+        sample = check_blocks.text_of(os.path.join(SOURCE, "docs/formats.md"), "nothing was polled").splitlines()
+        self.assertEqual(sample[1:3], told[1:3])
+        for first in (sample[0], told[0]):
+            self.assertRegex(first, r"^\d\d:\d\d:\d\d  \d+ pools? in \S+; pages of each tier in use and in all$")
+        for line in sample[3:]:
+            self.assertTrue(ROW.match(line) or re.match(r"^ *\d+ +\d+ +-  nothing was polled$", line), line)
 
     def test_dead_processes_are_said_and_pruned(self):
         self.start()
