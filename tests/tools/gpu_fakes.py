@@ -40,6 +40,7 @@ FAKES = {
 class GpuTools(unittest.TestCase):
     source = None
     script = None  # gpu-NAME.sh
+    patience = 60  # seconds of a run
 
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
@@ -83,7 +84,7 @@ class GpuTools(unittest.TestCase):
     def start(self, *arguments, seconds=None):
         """Exit code, stdout, stderr; self.took is how long it took."""
         begin = time.monotonic()
-        result = subprocess.run(self.command(*arguments), text=True, capture_output=True, timeout=60,
+        result = subprocess.run(self.command(*arguments), text=True, capture_output=True, timeout=self.patience,
                                 env=self.environment(seconds), check=False)
         self.took = time.monotonic() - begin
         return result.returncode, result.stdout, result.stderr

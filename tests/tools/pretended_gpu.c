@@ -1,16 +1,17 @@
 /* A CUDA runtime without a GPU, to be linked in place of cudart: memory is the process's, streams are in
- * order because everything is done at once, captures are empty, and kernels are named and do nothing. With it
- * the real programs go as far as their first launch; what they say of the bytes then must be that they are
- * wrong. PRETENDED_LAUNCHES names the file that gets a line for each launch; with PRETENDED_NO_DEVICE there is
- * no device, with PRETENDED_NO_CODE one that no kernel was built for. */
-#include <cuda_runtime_api.h>
+ * order because everything is done at once, captures are empty, and kernels do nothing (pretended_launch.c). With
+ * it the real programs go as far as their first launch; what they say of the bytes then must be that they are
+ * wrong. With PRETENDED_NO_DEVICE there is no device. A process that ends at a launch anyhow (PRETENDED_UNTIL)
+ * touches only the first LOOKED_AT bytes of what it fills and copies. */
+#include "pretended_gpu.h"
 
+#include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NUM_SMS = 132, MAX_KERNELS = 256 };
+enum { NUM_SMS = 132, LOOKED_AT = 16 << 20 };
 
 #define DONE(declaration)   \
     cudaError_t declaration \
@@ -23,96 +24,6 @@ enum { NUM_SMS = 132, MAX_KERNELS = 256 };
         *(void **)(out) = calloc(1, 64);                         \
         return *(out) ? cudaSuccess : cudaErrorMemoryAllocation; \
     }
-
-/* ---- kernels ---- */
-
-static struct {
-    const void *host;
-    const char *name;
-} kernels[MAX_KERNELS];
-static int num_kernels;
-
-void **__cudaRegisterFatBinary(void *binary);
-char __cudaInitModule(void **handle);
-void __cudaRegisterFatBinaryEnd(void **handle);
-void __cudaUnregisterFatBinary(void **handle);
-void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name,
-                            int limit, uint3 *tid, uint3 *bid, dim3 *block, dim3 *grid, int *size);
-
-void **__cudaRegisterFatBinary(void *binary)
-{
-    static void *handle;
-    (void)binary;
-    return &handle;
-}
-
-/* A build without optimisation keeps the function that calls it. */
-char __cudaInitModule(void **handle)
-{
-    (void)handle;
-    return 1;
-}
-
-void __cudaRegisterFatBinaryEnd(void **handle)
-{
-    (void)handle;
-}
-
-void __cudaUnregisterFatBinary(void **handle)
-{
-    (void)handle;
-}
-
-void __cudaRegisterFunction(void **handle, const char *host, char *device, const char *name,
-                            int limit, uint3 *tid, uint3 *bid, dim3 *block, dim3 *grid, int *size)
-{
-    (void)handle, (void)device, (void)limit, (void)tid, (void)bid, (void)block, (void)grid,
-        (void)size;
-    if (num_kernels == MAX_KERNELS)
-        abort();
-    kernels[num_kernels].host = host;
-    kernels[num_kernels++].name = name;
-}
-
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **args)
-{
-    const char *path = getenv("PRETENDED_LAUNCHES");
-    FILE *file = path ? fopen(path, "a") : NULL;
-    int i = 0;
-    (void)args;
-    while (i < num_kernels && kernels[i].host != kernel)
-        i++;
-    if (i == num_kernels || config->blockDim.x == 0 || config->blockDim.x > 1024)
-        return cudaErrorInvalidDeviceFunction;
-    if (file) {
-        fprintf(file, "%s %u x %u, %zu bytes shared\n", kernels[i].name, config->gridDim.x,
-                config->blockDim.x, config->dynamicSmemBytes);
-        fclose(file);
-    }
-    return cudaSuccess;
-}
-
-cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *kernel)
-{
-    (void)kernel;
-    memset(out, 0, sizeof(*out));
-    if (getenv("PRETENDED_NO_CODE") != NULL)
-        return cudaErrorNoKernelImageForDevice;
-    out->ptxVersion = out->binaryVersion = 90;
-    out->numRegs = 56;
-    out->maxThreadsPerBlock = 1024;
-    return cudaSuccess;
-}
-
-DONE(cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute what, int value))
-
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *kernel, int threads,
-                                                          size_t shared)
-{
-    (void)kernel, (void)shared;
-    *out = 1024 / (threads ? threads : 1);
-    return cudaSuccess;
-}
 
 /* ---- the device ---- */
 
@@ -131,6 +42,7 @@ cudaError_t cudaGetDevice(int *out)
 DONE(cudaSetDevice(int device))
 DONE(cudaDeviceSynchronize(void))
 DONE(cudaGetLastError(void))
+DONE(cudaPeekAtLastError(void))
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
 {
@@ -150,23 +62,38 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
 
 cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr what, int device)
 {
+    static const struct {
+        enum cudaDeviceAttr what;
+        int value;
+    } known[] = {{cudaDevAttrMaxSharedMemoryPerBlockOptin, 227 << 10},
+                 {cudaDevAttrMaxSharedMemoryPerMultiprocessor, 228 << 10},
+                 {cudaDevAttrMaxSharedMemoryPerBlock, 48 << 10},
+                 {cudaDevAttrReservedSharedMemoryPerBlock, 1 << 10},
+                 {cudaDevAttrMaxThreadsPerMultiProcessor, 2048},
+                 {cudaDevAttrMaxBlocksPerMultiprocessor, 32},
+                 {cudaDevAttrWarpSize, 32},
+                 {cudaDevAttrL2CacheSize, 50 << 20},
+                 {cudaDevAttrMultiProcessorCount, NUM_SMS},
+                 {cudaDevAttrCanUseHostPointerForRegisteredMem, 1},
+                 {cudaDevAttrComputeCapabilityMajor, 9}};
     (void)device;
-    switch ((int)what) {
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        *out = 227 << 10;
-        break;
-    case cudaDevAttrMultiProcessorCount:
-        *out = NUM_SMS;
-        break;
-    case cudaDevAttrCanUseHostPointerForRegisteredMem:
-        *out = 1;
-        break;
-    case cudaDevAttrComputeCapabilityMajor:
-        *out = 9;
-        break;
-    default:
-        *out = 0;
-    }
+    *out = 0;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (known[i].what == what)
+            *out = known[i].value;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *out)
+{
+    *out = 1000 * 13;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *out, int bytes, int device)
+{
+    (void)device;
+    snprintf(out, (size_t)bytes, "0000:00:00.0");
     return cudaSuccess;
 }
 
@@ -174,17 +101,6 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *low, int *high)
 {
     *low = 0;
     *high = -5;
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **out, unsigned version,
-                                             unsigned long long flags,
-                                             enum cudaDriverEntryPointQueryResult *result)
-{
-    (void)name, (void)version, (void)flags;
-    *out = NULL;
-    if (result)
-        *result = cudaDriverEntryPointSymbolNotFound;
     return cudaSuccess;
 }
 
@@ -206,12 +122,22 @@ cudaError_t cudaMemGetInfo(size_t *free_out, size_t *total_out)
     return cudaSuccess;
 }
 
+pretended_memory pretended_held;
+
+static size_t looked_at(size_t bytes)
+{
+    return pretended_is_brief() && bytes > LOOKED_AT ? LOOKED_AT : bytes;
+}
+
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     *out = aligned_alloc(512, (bytes + 511) / 512 * 512);
-    if (*out)
-        memset(*out, 0xa5, bytes); /* a GPU's is not cleared either */
-    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+    if (*out == NULL)
+        return cudaErrorMemoryAllocation;
+    memset(*out, 0xa5, looked_at(bytes)); /* a GPU's is not cleared either */
+    pretended_held.allocations++;
+    pretended_held.bytes += malloc_usable_size(*out);
+    return cudaSuccess;
 }
 
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
@@ -222,6 +148,8 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 
 cudaError_t cudaFree(void *memory)
 {
+    pretended_held.allocations -= memory != NULL;
+    pretended_held.bytes -= malloc_usable_size(memory);
     free(memory);
     return cudaSuccess;
 }
@@ -246,27 +174,33 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
                             cudaStream_t stream)
 {
     (void)kind, (void)stream;
-    memmove(to, from, bytes);
+    memmove(to, from, looked_at(bytes));
     return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
 {
     (void)stream;
-    memset(to, value, bytes);
+    memset(to, value, looked_at(bytes));
     return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    return cudaMemcpyAsync(to, from, bytes, kind, NULL);
 }
 
 /* ---- streams, events, graphs ---- */
 
-/* Of a graph only what it holds is kept, since the library waits for that to be let go. */
-enum { MAX_HELD = 16 };
+/* Of a graph is kept what it holds, since the library waits for that to be let go, and its last launch. */
+enum { MAX_HELD = 4096 };
 struct CUuserObject_st {
     cudaHostFn_t destroy;
     void *what;
     unsigned references;
 };
 struct CUgraph_st {
+    cudaLaunchConfig_t launch;
     unsigned num_held;
     cudaUserObject_t held[MAX_HELD];
 };
@@ -355,17 +289,35 @@ cudaError_t cudaEventElapsedTime(float *out, cudaEvent_t begin, cudaEvent_t end)
     return cudaSuccess;
 }
 
+/* A graph with a launch is its own node. */
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *num)
 {
-    (void)graph, (void)nodes;
-    *num = 0;
+    const bool has_node = graph->launch.blockDim.x > 0;
+    if (nodes && *num > 0 && has_node)
+        *nodes = (cudaGraphNode_t)graph;
+    *num = has_node;
     return cudaSuccess;
+}
+
+void pretended_keep_node(const cudaLaunchConfig_t *config)
+{
+    if (captured)
+        captured->launch = *config;
 }
 
 cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, enum cudaGraphNodeType *out)
 {
     (void)node;
-    *out = cudaGraphNodeTypeEmpty;
+    *out = cudaGraphNodeTypeKernel;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node, struct cudaKernelNodeParams *out)
+{
+    const cudaLaunchConfig_t *launch = &((cudaGraph_t)node)->launch;
+    *out = (struct cudaKernelNodeParams){.gridDim = launch->gridDim,
+                                         .blockDim = launch->blockDim,
+                                         .sharedMemBytes = (unsigned)launch->dynamicSmemBytes};
     return cudaSuccess;
 }
 
@@ -407,36 +359,4 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCapture
     if (num)
         *num = 0;
     return cudaStreamIsCapturing(stream, out);
-}
-
-/* What the generated code around kernels links, and pagestash does not call. */
-unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void *stream);
-cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream);
-cudaError_t __cudaGetKernel(void **kernel, const void *host);
-cudaError_t __cudaLaunchKernel(void *kernel, dim3 grid, dim3 block, void **args, size_t shared,
-                               void *stream);
-
-unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void *stream)
-{
-    (void)grid, (void)block, (void)shared, (void)stream;
-    abort();
-}
-
-cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream)
-{
-    (void)grid, (void)block, (void)shared, (void)stream;
-    abort();
-}
-
-cudaError_t __cudaGetKernel(void **kernel, const void *host)
-{
-    (void)kernel, (void)host;
-    abort();
-}
-
-cudaError_t __cudaLaunchKernel(void *kernel, dim3 grid, dim3 block, void **args, size_t shared,
-                               void *stream)
-{
-    (void)kernel, (void)grid, (void)block, (void)args, (void)shared, (void)stream;
-    abort();
 }

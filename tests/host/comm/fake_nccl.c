@@ -388,6 +388,9 @@ psti_nccl_result ncclGetUniqueId(pst_comm_id *id_out)
 }
 
 #ifndef FAKE_NCCL_OLD
+/* Of a pretended GPU (tests/tools), where nobody says which device is current. */
+__attribute__((weak)) void pretended_launched(const char *name, const char *shape);
+
 typedef struct fake_group {
     pst_comm_id id;
     int num_joined;
@@ -420,13 +423,14 @@ psti_nccl_result ncclCommInitRankConfig(pst_nccl_comm *comm_out, int num_ranks, 
         return result;
     pthread_mutex_lock(&lock);
     fake_group *group = find_group(&id);
+    const bool is_pretended = pretended_launched != NULL;
     if (!group->is_taken[rank]) {
         group->is_taken[rank] = true;
         group->num_joined++;
         group->comms[rank] = (struct ncclComm){.ranks = group->comms,
                                                .num_ranks = num_ranks,
                                                .rank = rank,
-                                               .device = *fakeCurrentDevice(),
+                                               .device = is_pretended ? 0 : *fakeCurrentDevice(),
                                                .mode = FAKE_POLLS,
                                                .num_joined = &group->num_joined};
         counts.inits++;
@@ -435,6 +439,22 @@ psti_nccl_result ncclCommInitRankConfig(pst_nccl_comm *comm_out, int num_ranks, 
     }
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+/* Only tests call it. */
+psti_nccl_result ncclCommInitAll(pst_nccl_comm *comms_out, int num_ranks, const int *devices);
+
+psti_nccl_result ncclCommInitAll(pst_nccl_comm *comms_out, int num_ranks, const int *devices)
+{
+    psti_nccl_config config = {.magic = 0xcafebeef};
+    pst_comm_id id;
+    (void)devices;
+    ncclGetUniqueId(&id);
+    for (int rank = 0; rank < num_ranks; rank++)
+        if (ncclCommInitRankConfig(&comms_out[rank], num_ranks, id, rank, &config) !=
+            PSTI_NCCL_IN_PROGRESS)
+            return PSTI_NCCL_INVALID_ARGUMENT;
+    return PSTI_NCCL_SUCCESS;
 }
 
 psti_nccl_result ncclCommFinalize(pst_nccl_comm comm)

@@ -176,11 +176,13 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int index)
                                    .warpSize = 32,
                                    .maxThreadsPerBlock = 1024,
                                    .maxThreadsPerMultiProcessor = 2048,
+                                   .maxBlocksPerMultiProcessor = 32,
                                    .maxGridSize = {0x7fffffff, 65535, 65535},
                                    .maxThreadsDim = {1024, 1024, 64},
                                    .sharedMemPerBlock = 48 << 10,
                                    .sharedMemPerBlockOptin = 227 << 10,
                                    .sharedMemPerMultiprocessor = 228 << 10,
+                                   .reservedSharedMemPerBlock = 1 << 10,
                                    .regsPerBlock = 65536,
                                    .regsPerMultiprocessor = 65536,
                                    .l2CacheSize = 50 << 20,
@@ -195,6 +197,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     *value = attribute == cudaDevAttrComputeCapabilityMajor         ? 9
              : attribute == cudaDevAttrMultiProcessorCount          ? NUM_SMS
              : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? 227 << 10
+             : attribute == cudaDevAttrMaxThreadsPerMultiProcessor  ? 2048
+             : attribute == cudaDevAttrMaxThreadsPerBlock           ? 1024
              : attribute == cudaDevAttrWarpSize                     ? 32
                                                                     : 0;
     return cudaSuccess;

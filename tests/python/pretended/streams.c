@@ -1,5 +1,7 @@
 /* Streams, events, and which of them are captured. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "runtime.h"
 
@@ -339,12 +341,24 @@ uint64_t pretended_kernels(void)
     return __atomic_load_n(&num_kernels, __ATOMIC_RELAXED);
 }
 
+/* PRETENDED_LEAVE_AT=N: the process ends at its N-th launch, and says so; one that fails before does not. */
+static void leave_at(uint64_t launches)
+{
+    const char *until = getenv("PRETENDED_LEAVE_AT");
+    if (!until || launches != strtoull(until, NULL, 10))
+        return;
+    fprintf(stderr, "pretended GPU: reached launch %llu; allocations: %llu, bytes: %llu\n",
+            (unsigned long long)launches, (unsigned long long)pretended_mallocs(),
+            (unsigned long long)pretended_allocated());
+    _exit(1);
+}
+
 int pretended_launch(void *stream)
 {
     capture *in = pretended_capture_of(stream);
     if (in && in->is_broken)
         return pretended_answer(cudaErrorStreamCaptureInvalidated);
-    __atomic_fetch_add(in ? &in->num_kernels : &num_kernels, 1, __ATOMIC_RELAXED);
+    leave_at(1 + __atomic_fetch_add(in ? &in->num_kernels : &num_kernels, 1, __ATOMIC_RELAXED));
     return cudaSuccess;
 }
 
