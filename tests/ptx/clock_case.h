@@ -1,37 +1,24 @@
-/* What a timed launch works on: a real pool, made by the library's public calls. */
+/* The launches that are timed, in the order in which they are reported. */
 #ifndef PSTI_TESTS_PTX_CLOCK_CASE_H
 #define PSTI_TESTS_PTX_CLOCK_CASE_H
 
-#include "tests/ptx/clock_run.h"
+#include <functional>
 
-struct clock_case {
-    enum : uint32_t {
-        only_last = 1, /* all tensors but the last are empty */
-        budget = 2,    /* one SM of many is asked for */
-        all_sms = 4,   /* DRAM is shared with all SMs, else with few */
-        in_short = 8,  /* in the short selection */
-        migrates = 16  /* migrations are timed, too */
-    };
-    const char *name;
-    const char *what; /* in words */
-    uint32_t flags;
-    uint32_t num_tensors;
-    uint32_t num_segments;    /* 0: a prefix */
-    uint32_t row_bytes, rows; /* capacity; of one segment */
-    uint32_t live;            /* rows; of one segment */
-    uint32_t offset;          /* of the first row from 256 bytes */
-    uint32_t page_bytes;
+#include "tests/ptx/clock_timed.h"
+
+/* What the gate knows a launch by; "none" where it has no such thing. */
+struct clock_name {
+    std::string op, backend, pool, what;
+    bool is_short; /* is in the short selection */
 };
 
-extern const clock_case clock_cases[];
-extern const uint32_t clock_num_cases;
+typedef std::function<clock_report()> clock_timing;
+typedef std::function<void(const clock_name &, const clock_timing &)> clock_visitor;
 
-enum class clock_op { stash, restore, migrate };
-
-/* Runs the launch of interest under the clock, everything else by the host's kernels, and checks
- * the bytes. backend: ldg, bulk or squeeze. False: the case has no such launch. */
-bool clock_time_case(const clock_table &table, const ptx_program &program, const clock_case &what,
-                     clock_op op, const std::string &backend, bool concurrent, int traced,
-                     clock_report *report_out);
+/* Stash, restore and migrate; gated activations; control, pattern and product. Whoever is visited
+ * decides whether to run the timing, which also checks the bytes. */
+void clock_each_move(const clock_setting &setting, const clock_visitor &visit);
+void clock_each_glu(const clock_setting &setting, const clock_visitor &visit);
+void clock_each_other(const clock_setting &setting, const clock_visitor &visit);
 
 #endif

@@ -51,6 +51,8 @@ void sm::note_tile(warp_state &w, uint64_t address, uint64_t bytes, bool loads, 
         if (there > from)
             w.in_flight += there - from;
         w.in_flight_until = std::max(w.in_flight_until, there);
+        if (launch.targets.empty())
+            marks.push_back({now, bytes});
     } else if (!loads && within(launch.targets, address)) {
         any_store = w.has_stored = true;
         last_store = std::max(last_store, now);

@@ -17,9 +17,18 @@ struct selection {
     std::string name, op, backend, pool;
 };
 
-const char *const ops[] = {"stash", "restore", "migrate"};
-const char *const pools[] = {"ordered", "concurrent"};
-const char *const backends[] = {"ldg", "bulk", "squeeze"};
+/* No selection is wanted, or this one. */
+bool fits(const std::string &wanted, const std::string &is)
+{
+    return wanted.empty() || wanted == is;
+}
+
+bool is_wanted(const selection &wanted, const clock_name &name)
+{
+    return (name.is_short || !wanted.is_short) && fits(wanted.name, name.what) &&
+           fits(wanted.op, name.op) && fits(wanted.pool, name.pool) &&
+           fits(wanted.backend, name.backend);
+}
 
 /* The launch that does nothing, which the others are compared with. */
 double empty_cycles(const clock_table &table, unsigned architecture)
@@ -34,8 +43,8 @@ double empty_cycles(const clock_table &table, unsigned architecture)
     return clock_run(table, launch).cycles;
 }
 
-void print(const clock_table &table, unsigned architecture, const char *op, const char *backend,
-           const char *pool, const clock_case &what, const clock_report &r, double empty)
+void print(const clock_table &table, unsigned architecture, const clock_name &name,
+           const clock_report &r, double empty)
 {
     const double per_cycle = r.tile_cycles > 0 ? 2 * 16384 / r.tile_cycles : 0;
     printf("{\"architecture\": %u, \"op\": \"%s\", \"backend\": \"%s\", \"pool\": \"%s\", "
@@ -44,7 +53,8 @@ void print(const clock_table &table, unsigned architecture, const char *op, cons
            "\"after_store\": %.0f, \"trips_after\": %u, \"membars_after\": %u, "
            "\"trips\": %u, \"membars\": %u, \"tile_cycles\": %.1f, \"bytes_per_cycle\": %.1f, "
            "\"gb_per_s\": %.1f, \"duty\": %.3f, \"instructions\": %llu, \"slots\": %llu}\n",
-           architecture, op, backend, pool, what.name, r.cycles, r.cycles / table.clock_mhz,
+           architecture, name.op.c_str(), name.backend.c_str(), name.pool.c_str(),
+           name.what.c_str(), r.cycles, r.cycles / table.clock_mhz,
            (r.cycles - empty) / table.clock_mhz, r.first_load, r.trips_before, r.membars_before,
            r.after_store, r.trips_after, r.membars_after, r.trips, r.membars, r.tile_cycles,
            per_cycle, per_cycle * table.gigahertz(), r.duty, (unsigned long long)r.instructions,
@@ -57,25 +67,14 @@ void run_program(const std::string &table_path, const std::string &ptx, const se
     const ptx_program program = ptx_read(ptx);
     const clock_table table = clock_read_table(table_path, program.architecture);
     const double empty = empty_cycles(table, program.architecture);
-    for (uint32_t c = 0; c < clock_num_cases; c++)
-        for (int op = 0; op < 3; op++)
-            for (int backend = 0; backend < 3; backend++)
-                for (int concurrent = 0; concurrent < 2; concurrent++) {
-                    const clock_case &what = clock_cases[c];
-                    clock_report report;
-                    if ((backend > 0 && program.architecture < 90) ||
-                        (wanted.is_short &&
-                         (!(what.flags & clock_case::in_short) || concurrent || op == 2)) ||
-                        (!wanted.name.empty() && wanted.name != what.name) ||
-                        (!wanted.op.empty() && wanted.op != ops[op]) ||
-                        (!wanted.pool.empty() && wanted.pool != pools[concurrent]) ||
-                        (!wanted.backend.empty() && wanted.backend != backends[backend]))
-                        continue;
-                    if (clock_time_case(table, program, what, (clock_op)op, backends[backend],
-                                        concurrent != 0, wanted.traced, &report))
-                        print(table, program.architecture, ops[op], backends[backend],
-                              pools[concurrent], what, report, empty);
-                }
+    const clock_setting setting = {table, program, wanted.traced};
+    const clock_visitor visit = [&](const clock_name &name, const clock_timing &timing) {
+        if (is_wanted(wanted, name))
+            print(table, program.architecture, name, timing(), empty);
+    };
+    clock_each_move(setting, visit);
+    clock_each_glu(setting, visit);
+    clock_each_other(setting, visit);
 }
 
 } /* namespace */

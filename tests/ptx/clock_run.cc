@@ -15,10 +15,10 @@ static void add_read(code_facts *facts, const ptx_operand &o)
 sm::sm(const clock_table &what, const clock_launch &how) : table(what), launch(how)
 {
     mem.open(table, launch.active_sms);
-    for (const clock_range &r : launch.sources)
-        mem.add_bulk(r.address, r.bytes);
-    for (const clock_range &r : launch.targets)
-        mem.add_bulk(r.address, r.bytes);
+    for (const std::vector<clock_range> *ranges :
+         {&launch.sources, &launch.targets, &launch.beside})
+        for (const clock_range &r : *ranges)
+            mem.add_bulk(r.address, r.bytes);
     const std::vector<bool> fixed = clock_fixed_arguments(*launch.kernel);
     for (const ptx_instruction &i : launch.kernel->code) {
         code_facts f;
@@ -41,6 +41,7 @@ sm::sm(const clock_table &what, const clock_launch &how) : table(what), launch(h
         facts.push_back(f);
     }
     schedulers.assign(table.schedulers, 0);
+    float_pipes.assign(table.schedulers, 0);
     blocks.resize(launch.num_blocks);
     while (next_block < launch.num_blocks && running < launch.resident)
         start_block(next_block++, 0);
@@ -125,6 +126,7 @@ clock_time sm::ready_at(block_state &b, size_t n)
         return UINT64_MAX;
     const code_facts &f = facts[pc];
     clock_time at = w.next;
+    w.is_float = f.cost.is_float;
     if (f.cost.slots == 0) /* only a name: what waits is its use */
         return at;
     for (const uint32_t r : f.reads)
@@ -136,6 +138,19 @@ clock_time sm::ready_at(block_state &b, size_t n)
     if (f.cost.kind == clock_kind::bulk_wait || f.cost.kind == clock_kind::try_wait)
         at = wait_for_bulk(b, warp, launch.kernel->code[pc], group, at);
     return at;
+}
+
+clock_time sm::free_at(const warp_state &w, size_t scheduler) const
+{
+    return w.is_float ? std::max(schedulers[scheduler], float_pipes[scheduler])
+                      : schedulers[scheduler];
+}
+
+void sm::occupy(const clock_cost &cost, size_t scheduler, clock_time now)
+{
+    schedulers[scheduler] = std::max(schedulers[scheduler], now) + cost.slots * clock_cycle;
+    if (cost.is_float)
+        float_pipes[scheduler] = now + table.float_pipe * clock_cycle;
 }
 
 /* The warp that can issue first; of several the one that waited longest, then by number. */
@@ -155,7 +170,7 @@ bool sm::pick(size_t *block_out, size_t *warp_out, clock_time *at_out)
             const clock_time ready = state.ready_at;
             if (ready == UINT64_MAX)
                 continue;
-            const clock_time at = std::max(ready, schedulers[(n + w) % schedulers.size()]);
+            const clock_time at = std::max(ready, free_at(state, (n + w) % schedulers.size()));
             if (at < best || (at == best && ready < best_ready)) {
                 best = at;
                 best_ready = ready;
@@ -195,9 +210,8 @@ clock_report sm::run()
         if (op == ptx_op::bulk_load || op == ptx_op::mbarrier_expect)
             for (warp_state &w : b.warps) /* one may wait for just this copy */
                 w.is_known = false;
-        schedulers[(block + warp) % schedulers.size()] =
-            std::max(schedulers[(block + warp) % schedulers.size()], now) +
-            facts[(size_t)(step.what - launch.kernel->code.data())].cost.slots * clock_cycle;
+        occupy(facts[(size_t)(step.what - launch.kernel->code.data())].cost,
+               (block + warp) % schedulers.size(), now);
         if (b.block.live == 0) {
             if (!b.block.loads.empty() || !b.block.stores.empty())
                 ptx_fail("a block of " + launch.kernel->name + " ended before its copies");

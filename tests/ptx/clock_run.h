@@ -21,7 +21,8 @@ struct clock_launch {
     int traced = -1; /* number of the warp of the first block whose instructions go to stderr */
     std::vector<clock_range>
         sources; /* rows of a stash, pages of a restore: loads from there are a tile's */
-    std::vector<clock_range> targets; /* likewise stores */
+    std::vector<clock_range> targets; /* likewise stores; none: tiles are what is loaded */
+    std::vector<clock_range> beside;  /* in DRAM, too, and nobody's tile */
 };
 
 /* Cycles from the first block's first instruction; 0 where nothing of the kind happened. */

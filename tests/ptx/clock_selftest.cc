@@ -1,5 +1,5 @@
 /* clock_selftest TABLE: programs so small that their cycles can be counted by hand, with the
- * figures of compute_90. Numbers in comments are the cycle at which an instruction is issued. */
+ * figures of compute_90 where nothing else is said. Numbers in comments are the cycle at which an instruction is issued. */
 #include <cmath>
 #include <cstdio>
 
@@ -17,9 +17,14 @@ struct program {
     bool is_compiled; /* by clock_compile */
     double cycles;
     uint32_t trips, membars;
+    unsigned architecture = 90;
 };
 
 #define ARGUMENT "ld.param.u64 %rd1, [k_param_0];\n"
+
+#define THREE_OF_FLOAT32                                            \
+    "fma.rn.f32 %f1, %f0, %f0, %f0; fma.rn.f32 %f2, %f0, %f0, %f0;" \
+    "fma.rn.f32 %f3, %f0, %f0, %f0; ret;"
 
 const program programs[] = {
     {"nothing", "ret;", 32, false, false, 1, 0, 0},
@@ -82,6 +87,21 @@ const program programs[] = {
               "16384, [%r2];"
               "mbarrier.try_wait.parity.shared::cta.b64 %p1, [b], 0; @%p1 bra $L; $L: ret;",
      1, true, false, 1078, 1, 0},
+    /* 0, there at 5; 5; 9; the sign is a name; 13; store 17, ret 18 */
+    {"a chain of float32",
+     "mov.f32 %f1, 0f3F800000; add.f32 %f2, %f1, %f1; mul.f32 %f3, %f2, %f2; neg.f32 %f4, %f3;"
+     "fma.rn.f32 %f5, %f4, %f4, %f3; st.shared.f32 [s], %f5; ret;",
+     32, false, false, 19, 0, 0},
+    /* 0, 1, 2; ret 3 */
+    {"three of float32", THREE_OF_FLOAT32, 32, false, false, 4, 0, 0},
+    /* 0, 2, 4; ret 5: sixteen lanes a scheduler */
+    {"three of float32 on 80", THREE_OF_FLOAT32, 32, false, false, 6, 0, 0, 80},
+    /* warps 0 and 4 have one scheduler: 0, 2, 4, 6, 8, 10; ret 11 */
+    {"those of two warps on 80", THREE_OF_FLOAT32, 160, false, false, 12, 0, 0, 80},
+    /* 0; the other kind goes in between: 1; 2; ret 3 */
+    {"float32 and integers on 80",
+     "fma.rn.f32 %f1, %f0, %f0, %f0; add.u32 %r1, %r0, 1; fma.rn.f32 %f2, %f0, %f0, %f0; ret;", 32,
+     false, false, 4, 0, 0, 80},
 };
 
 ptx_program parse(const program &p)
@@ -89,13 +109,14 @@ ptx_program parse(const program &p)
     return ptx_parse(
         std::string(".version 9.0\n.target sm_90\n.address_size 64\n.entry k(\n"
                     ".param .u64 k_param_0\n)\n{\n.reg .pred %p<4>;\n.reg .b32 %r<8>;\n"
-                    ".reg .b64 %rd<8>;\n.shared .align 128 .b8 s[16384];\n"
+                    ".reg .b64 %rd<8>;\n.reg .f32 %f<8>;\n.shared .align 128 .b8 s[16384];\n"
                     ".shared .align 8 .b8 b[8];\n") +
         p.code + "\n}\n");
 }
 
-bool is_right(const clock_table &table, const program &p)
+bool is_right(const std::string &path, const program &p)
 {
+    const clock_table table = clock_read_table(path, p.architecture);
     alignas(256) static uint64_t memory[2048 + 64];
     uint64_t args[512] = {(uint64_t)(uintptr_t)memory};
     const ptx_program parsed = parse(p);
@@ -130,10 +151,11 @@ bool fits(const clock_table &table, uint32_t threads, uint32_t registers, uint32
 
 int main(int argc, char **argv)
 {
-    const clock_table table = clock_read_table(argc > 1 ? argv[1] : "", 90);
+    const std::string path = argc > 1 ? argv[1] : "";
+    const clock_table table = clock_read_table(path, 90);
     bool right = true;
     for (const program &p : programs)
-        right = is_right(table, p) && right;
+        right = is_right(path, p) && right;
     right = fits(table, 256, 64, 9600, 4) && right;  /* registers: 64 x 256 x 4 are all of them */
     right = fits(table, 256, 32, 50000, 4) && right; /* shared memory */
     right = fits(table, 1024, 32, 1000, 2) && right; /* threads */

@@ -44,7 +44,8 @@ struct warp_state {
     bool ends = false;
     clock_time ready_at = 0; /* its next instruction, where known */
     bool is_known = false;
-    chain at_store; /* at its last store of a tile */
+    bool is_float = false; /* the next instruction, as clock_cost has it */
+    chain at_store;        /* at its last store of a tile */
     bool has_stored = false, has_loaded = false;
     clock_time first_load = 0, last_store = 0, in_flight_until = 0, in_flight = 0;
     spin last;
@@ -84,6 +85,8 @@ class sm
 
   private:
     void start_block(uint32_t id, clock_time now);
+    clock_time free_at(const warp_state &w, size_t scheduler) const;
+    void occupy(const clock_cost &cost, size_t scheduler, clock_time now);
     bool pick(size_t *block_out, size_t *warp_out, clock_time *at_out);
     clock_time ready_at(block_state &b, size_t w);
     clock_time wait_for_bulk(block_state &b, const ptx_warp &warp, const ptx_instruction &i,
@@ -106,7 +109,7 @@ class sm
     clock_memory mem;
     std::vector<code_facts> facts;
     std::vector<block_state> blocks;
-    std::vector<clock_time> schedulers;
+    std::vector<clock_time> schedulers, float_pipes; /* of each: free from then on */
     uint32_t next_block = 0, running = 0;
     ptx_step step;
     clock_report report;

@@ -117,6 +117,9 @@ clock_cost compute_cost(const clock_table &table, const words &w)
     cost.latency = table.alu;
     if (op == "setp") {
         cost.slots = wide ? table.slots_wide : 1;
+    } else if (w.has("f32") && (op == "add" || op == "sub" || op == "mul" || op == "fma")) {
+        cost.latency = table.float_latency;
+        cost.is_float = true;
     } else if (op == "div" || op == "rem") {
         cost.slots = wide ? table.slots_divide_64 : table.slots_divide_32;
         cost.latency = wide ? table.divide_64 : table.divide_32;
@@ -136,6 +139,8 @@ clock_cost compute_cost(const clock_table &table, const words &w)
 bool is_name_only(const words &w)
 {
     if (w.first() == "cvta")
+        return true;
+    if (w.has("f32") && (w.first() == "neg" || w.first() == "abs"))
         return true;
     if (w.first() == "mov")
         return w.bits() == 64;
@@ -246,9 +251,9 @@ clock_cost clock_cost_of(const clock_table &table, const std::string &mnemonic)
         return cost;
     }
     static const char *const computes[] = {
-        "add", "sub",  "mul",  "mad", "div",  "rem",  "min",  "max",   "and",  "or",   "xor",
-        "not", "neg",  "abs",  "shl", "shr",  "shf",  "mov",  "cvt",   "setp", "selp", "bfi",
-        "bfe", "prmt", "popc", "clz", "lop3", "slct", "brev", "bfind", "sad"};
+        "add", "sub", "mul",  "mad",  "fma", "div",  "rem",  "min",  "max",   "and",  "or",
+        "xor", "not", "neg",  "abs",  "shl", "shr",  "shf",  "mov",  "cvt",   "setp", "selp",
+        "bfi", "bfe", "prmt", "popc", "clz", "lop3", "slct", "brev", "bfind", "sad"};
     for (const char *known : computes)
         if (op == known)
             return compute_cost(table, w);

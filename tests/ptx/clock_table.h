@@ -20,6 +20,8 @@
     X(shared_per_sm)            \
     X(shared_per_block_extra)   \
     X(alu)                      \
+    X(float_latency)            \
+    X(float_pipe)               \
     X(predicate)                \
     X(branch)                   \
     X(divide_32)                \
@@ -104,6 +106,7 @@ struct clock_cost {
     uint32_t slots = 1;      /* of its scheduler; 0: the instruction is a name for a register */
     uint32_t latency = 0;    /* of what is not memory */
     uint32_t before = 0;     /* a membar in front of it (release), or the fence itself */
+    bool is_float = false;   /* of the pipe for sums and products of float32 */
     bool acquires = false;   /* nothing behind it begins before its result is there */
     bool reads_only = false; /* bulk_wait: of shared memory */
 };

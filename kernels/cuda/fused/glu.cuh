@@ -148,6 +148,8 @@ struct glu_forward {
         if (!s.plan.fits)
             return;
         const uint64_t bytes = plan_rows(s, args.move, starts, args.glu.tensor, NULL);
+        if (bytes == 0)
+            return; /* before rows are shared out, which takes divisions */
         if (args.glu.dtype == PST_GLU_FP32)
             forward_rows<element_32>(s, args, starts, bytes, pages);
         else
@@ -243,6 +245,8 @@ PSTI_DEVICE float backward_row(const psti_glu &glu, const psti_tensor &input,
             flying_gradient[PSTI_BACKWARD_AHEAD - 1] =
                 load_elements<Element>(gradients + at.output, at.num, is_wide, policy);
             next.first = fetch<Element>(first, pages, row, at.first, at.num_first, is_wide, policy);
+            if (at.second >= second.end && at.second < first.end)
+                second = first; /* of the same page, which so is looked up once */
             next.second =
                 fetch<Element>(second, pages, row, at.second, at.num_second, is_wide, policy);
         }
@@ -350,6 +354,8 @@ struct glu_backward {
             in_pages = rows_in_pages(s, args.move, args.glu.tensor);
         const uint64_t bytes = plan_rows(s, args.move, starts, args.glu.tensor, counts);
         PSTI_SYNC_TEAM();
+        if (bytes == 0)
+            return;
         if (args.glu.dtype == PST_GLU_FP32)
             backward_rows<element_32>(s, args, starts, bytes, counts, in_pages);
         else
