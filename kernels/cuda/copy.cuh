@@ -214,6 +214,7 @@ template <bool kStreaming> struct direct_copier {
     static const bool kIsSmall = false;
     static const bool kHasRows = true;
     static const bool kShifts = true; /* copies what begins at any address by vectors */
+    static const bool kLifts = false; /* and does so from shared memory */
     static const uint32_t kRingBytes = 0;
     static const uint32_t kUnroll = 4;
     struct held {
@@ -264,7 +265,7 @@ template <bool kStreaming> struct direct_copier {
     }
     PSTI_DEVICE_METHOD void shift(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
-        copy_shifted<kStreaming, 2>(to, from, bytes, policy);
+        copy_shifted<kStreaming, 3>(to, from, bytes, policy);
     }
     PSTI_DEVICE_METHOD void rows(unsigned char *page, const row_span &span, uint32_t bytes)
     {

@@ -86,6 +86,17 @@ PSTI_DEVICE void psti_store_vector_streaming(void *at, psti_vector v)
                  : "memory");
 }
 
+/* All 16 bytes, also where not all are used: less would have more conflicts of banks. */
+PSTI_DEVICE psti_vector psti_load_shared_vector(const psti_vector *at)
+{
+    psti_vector v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"((uint32_t)__cvta_generic_to_shared(at))
+                 : "memory");
+    return v;
+}
+
 #define PSTI_DEFINE_LOAD(order, suffix, type, reg)                    \
     PSTI_DEVICE type psti_load_##order##_##suffix(const type *at)     \
     {                                                                 \
@@ -199,6 +210,12 @@ PSTI_DEVICE uint64_t psti_shuffle_xor_u64(uint64_t value, uint32_t mask)
     return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 
+/* 32 of 64 bits, from bit number `bits` on, which is below 32. */
+PSTI_DEVICE uint32_t psti_funnel(uint32_t low, uint32_t high, uint32_t bits)
+{
+    return __funnelshift_r(low, high, bits);
+}
+
 /* Modulo 2^32, by a whole warp. */
 PSTI_DEVICE uint32_t psti_warp_sum_u32(uint32_t mine)
 {
@@ -271,7 +288,7 @@ PSTI_DEVICE void psti_fence_barrier_init()
 }
 
 /* Orders ordinary accesses to global memory and those of the machine that copies, both ways. Stages
- * are only the machine's; without .global it would be a membar of GPU scope, too. */
+ * are written by the machine alone; without .global it would be a membar of GPU scope, too. */
 PSTI_DEVICE void psti_fence_proxy()
 {
     asm volatile("fence.proxy.async.global;" ::: "memory");

@@ -30,80 +30,209 @@ PSTI_DEVICE shifted_run shift_run(const unsigned char *to, const unsigned char *
     return {head,
             shift,
             first,
-            any ? loads : 0,
-            any ? stores : 0,
-            any ? head + first * PSTI_VECTOR_BYTES : 0,
-            any ? head + stores * PSTI_VECTOR_BYTES : 0};
+            any ? loads : first,
+            any ? stores : first,
+            any ? head + first * PSTI_VECTOR_BYTES : bytes / 2,
+            any ? head + stores * PSTI_VECTOR_BYTES : bytes / 2};
 }
 
-/* In the run, of byte number `edge` of those that go one by one. */
-PSTI_DEVICE uint32_t edge_at(const shifted_run &r, uint32_t edge)
+/* In the run, where vector w of the source begins. */
+PSTI_DEVICE uint32_t source_at(const shifted_run &r, uint32_t w)
 {
-    return edge < r.low ? edge : r.high + (edge - r.low);
+    return r.head + w * PSTI_VECTOR_BYTES - r.shift;
 }
 
-/* By a whole warp: 16 of the 32 bytes of this lane's vector and of the next lane's, behind which
- * for the last lane comes what the first one has of `next`. */
-PSTI_DEVICE psti_vector shift_vector(psti_vector mine, psti_vector next, uint32_t shift)
+/* 16 of 32 bytes, from bit number 32 kWords + bits on. */
+template <uint32_t kWords> PSTI_DEVICE psti_vector shift_words(const uint32_t all[8], uint32_t bits)
 {
-    const bool by_two = (shift & 8) != 0, by_one = (shift & 4) != 0;
-    const uint32_t bits = shift % 4 * 8, lane = lane_of();
-    const uint32_t behind = (lane + 1) % PSTI_WARP;
-    const uint32_t v[5] = {mine.x, mine.y, mine.z, mine.w, 0};
-    const uint32_t n[4] = {lane ? mine.x : next.x, lane ? mine.y : next.y, lane ? mine.z : next.z,
-                           lane ? mine.w : next.w};
-    uint32_t all[8], w[5];
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++) {
-        all[i] = v[i];
-        all[4 + i] = psti_shuffle_u32(n[i], behind);
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < 5; i++) {
-        const uint32_t here = by_two ? all[i + 2] : all[i];
-        const uint32_t after = by_two ? all[i + 3 < 8 ? i + 3 : 7] : all[i + 1];
-        w[i] = by_one ? after : here;
-    }
-    return {(uint32_t)(((uint64_t)w[1] << 32 | w[0]) >> bits),
-            (uint32_t)(((uint64_t)w[2] << 32 | w[1]) >> bits),
-            (uint32_t)(((uint64_t)w[3] << 32 | w[2]) >> bits),
-            (uint32_t)(((uint64_t)w[4] << 32 | w[3]) >> bits)};
+    const uint32_t *w = all + kWords; /* of kWords 3 and bits 0 the last one does not count */
+    return {psti_funnel(w[0], w[1], bits), psti_funnel(w[1], w[2], bits),
+            psti_funnel(w[2], w[3], bits), psti_funnel(w[3], w[4], bits)};
 }
 
-/* A run by the whole team; kUnroll loads of each thread are in flight. Nothing outside of the run
- * is read or written. */
-template <bool kStreaming, uint32_t kUnroll>
+/* By a whole warp: of this lane's vector and the next lane's, behind which for the last lane comes
+ * what the first one has of `next`. */
+template <uint32_t kWords>
+PSTI_DEVICE psti_vector shift_vector(psti_vector mine, psti_vector next, uint32_t bits)
+{
+    const uint32_t lane = lane_of(), behind = (lane + 1) % PSTI_WARP;
+    const uint32_t n[4] = {next.x, next.y, next.z, next.w};
+    uint32_t all[8] = {mine.x, mine.y, mine.z, mine.w};
+#pragma unroll
+    for (uint32_t i = 0; i <= kWords; i++)
+        all[4 + i] = psti_shuffle_u32(lane ? all[i] : n[i], behind);
+    return shift_words<kWords>(all, bits);
+}
+
+template <bool kStreaming> PSTI_DEVICE void store_shifted(unsigned char *to, psti_vector word)
+{
+    if (kStreaming)
+        psti_store_vector_streaming(to, word);
+    else
+        psti_store_vector(to, word);
+}
+
+/* The single bytes of a run, by one warp: lane n of it has one in front and one behind. The others say that they
+ * are lane PSTI_WARP, which saves them a branch. */
+struct run_edges {
+    unsigned char low, high;
+
+    PSTI_DEVICE_METHOD void load(const shifted_run &r, const unsigned char *from, uint32_t bytes,
+                                 uint32_t lane)
+    {
+        if (lane < r.low)
+            low = from[lane];
+        if (lane < bytes - r.high)
+            high = from[r.high + lane];
+    }
+    PSTI_DEVICE_METHOD void store(const shifted_run &r, unsigned char *to, uint32_t bytes,
+                                  uint32_t lane) const
+    {
+        if (lane < r.low)
+            to[lane] = low;
+        if (lane < bytes - r.high)
+            to[r.high + lane] = high;
+    }
+};
+
+/* The vectors of a run that are one warp's, of which kAhead are on their way while one is shifted. */
+template <bool kStreaming, uint32_t kAhead> struct shifted_part {
+    static const uint32_t kRound = PSTI_WARP * PSTI_VECTOR_BYTES;
+    unsigned char *target;       /* this lane's next vector: where it goes */
+    const unsigned char *source; /* and where the one that it begins in lies */
+    int32_t loads, stores;       /* how many from there on are the warp's */
+    uint64_t policy;
+    psti_vector held[kAhead + 1];
+
+    PSTI_DEVICE_METHOD void load(uint32_t round)
+    {
+        psti_vector &v = held[round % (kAhead + 1)];
+        v = {0, 0, 0, 0};
+        if ((int32_t)(round * PSTI_WARP) < loads)
+            v = psti_load_vector(source + round * kRound, policy);
+    }
+
+    template <uint32_t kWords> PSTI_DEVICE_METHOD void copy(uint32_t bits)
+    {
+        const int32_t lane = (int32_t)lane_of();
+#pragma unroll 1
+        while (stores + lane > 0) {
+#pragma unroll
+            for (uint32_t k = 0; k <= kAhead; k++) {
+                const int32_t done = (int32_t)(k * PSTI_WARP);
+                load(k + kAhead);
+                const psti_vector word =
+                    shift_vector<kWords>(held[k], held[(k + 1) % (kAhead + 1)], bits);
+                if (done < stores)
+                    store_shifted<kStreaming>(target + k * kRound, word);
+                if (done + (int32_t)PSTI_WARP >= stores + lane)
+                    return;
+            }
+            loads -= (int32_t)((kAhead + 1) * PSTI_WARP);
+            stores -= (int32_t)((kAhead + 1) * PSTI_WARP);
+            source += (kAhead + 1) * kRound;
+            target += (kAhead + 1) * kRound;
+        }
+    }
+};
+
+/* By the team: one warp has the edges and waits for memory, not the same one each time. */
+PSTI_DEVICE void copy_edges(const shifted_run &run, unsigned char *to, const unsigned char *from,
+                            uint32_t bytes)
+{
+    const uint32_t number = (uint32_t)((uint64_t)from >> PSTI_TILE_SHIFT) * 0x9e3779b1u >> 29;
+    run_edges edges = {0, 0};
+    if (thread_of() / PSTI_WARP != number % (num_threads() / PSTI_WARP))
+        return;
+    edges.load(run, from, bytes, lane_of());
+    edges.store(run, to, bytes, lane_of());
+}
+
+/* A run by the whole team: each warp has a part of its vectors. Nothing outside of the run is read
+ * or written. */
+template <bool kStreaming, uint32_t kAhead>
 PSTI_DEVICE void copy_shifted(unsigned char *to, const unsigned char *from, uint32_t bytes,
                               uint64_t policy)
 {
-    const shifted_run r = shift_run(to, from, bytes);
+    const shifted_run run = shift_run(to, from, bytes);
+    const bool kIsShort = kAhead == 1; /* of registers */
+    if (kIsShort)
+        copy_edges(run, to, from, bytes);
     const uint32_t lane = lane_of(), warp = thread_of() / PSTI_WARP;
-    const uint32_t num_edges = r.low + (bytes - r.high);
-#pragma unroll 1
-    for (uint32_t w = r.first + warp * kUnroll * PSTI_WARP + lane; w - lane < r.stores;
-         w += kUnroll * num_threads()) {
-        const uint32_t at = r.head + w * PSTI_VECTOR_BYTES;
-        psti_vector held[kUnroll + 1] = {};
+    const uint32_t num_warps = num_threads() / PSTI_WARP;
+    const uint32_t rounds = (run.stores - run.first + PSTI_WARP - 1) / PSTI_WARP;
+    const int32_t most = (int32_t)((rounds + num_warps - 1) / num_warps * PSTI_WARP);
+    const uint32_t first = run.first + warp * (uint32_t)most;
+    const int32_t left = (int32_t)(run.stores - first);
+    shifted_part<kStreaming, kAhead> part;
+    part.source = from + source_at(run, first + lane);
+    part.target = to + (run.head + (first + lane) * PSTI_VECTOR_BYTES);
+    part.stores = (left < most ? left : most) - (int32_t)lane;
+    /* and the one behind, in which the last one ends */
+    part.loads = part.stores + (run.shift && left > 0 ? 1 : 0);
+    part.policy = policy;
 #pragma unroll
-        for (uint32_t u = 0; u <= kUnroll; u++)
-            if (w + u * PSTI_WARP < r.loads && (u < kUnroll || lane == 0))
-                held[u] = psti_load_vector(
-                    from + (at - r.shift) + u * PSTI_WARP * PSTI_VECTOR_BYTES, policy);
+    for (uint32_t k = 0; k < kAhead; k++)
+        part.load(k);
+    if (run.shift / 4 == 0)
+        part.template copy<0>(run.shift % 4 * 8);
+    else if (run.shift / 4 == 1)
+        part.template copy<1>(run.shift % 4 * 8);
+    else if (run.shift / 4 == 2)
+        part.template copy<2>(run.shift % 4 * 8);
+    else
+        part.template copy<3>(run.shift % 4 * 8);
+    if (!kIsShort)
+        copy_edges(run, to, from, bytes);
+}
+
+/* By all warps of a team but the first, if there are others: the vectors of a run from shared memory, where those of the
+ * source are from the first one on. */
+template <bool kStreaming, uint32_t kWords>
+PSTI_DEVICE void lift_vectors(const shifted_run &r, unsigned char *to, const psti_vector *stage)
+{
+    const uint32_t skipped = num_threads() > PSTI_WARP ? PSTI_WARP : 0;
+    const uint32_t kUnroll = 3, step = num_threads() - skipped;
+    const uint32_t bits = r.shift % 4 * 8, behind = r.shift ? 1 : 0;
+    const uint32_t num = r.stores - r.first;
+    unsigned char *target = to + (r.head + r.first * PSTI_VECTOR_BYTES);
+#pragma unroll 1
+    for (uint32_t w = thread_of() - skipped; w < num; w += kUnroll * step) {
+        psti_vector held[kUnroll][2] = {};
+#pragma unroll
+        for (uint32_t u = 0; u < kUnroll; u++)
+            if (w + u * step < num) {
+                held[u][0] = psti_load_shared_vector(stage + w + u * step);
+                held[u][1] = psti_load_shared_vector(stage + w + u * step + behind);
+            }
 #pragma unroll
         for (uint32_t u = 0; u < kUnroll; u++) {
-            const psti_vector word = shift_vector(held[u], held[u + 1], r.shift);
-            unsigned char *target = to + at + u * PSTI_WARP * PSTI_VECTOR_BYTES;
-            if (w + u * PSTI_WARP >= r.stores)
-                continue;
-            if (kStreaming)
-                psti_store_vector_streaming(target, word);
-            else
-                psti_store_vector(target, word);
+            const psti_vector &a = held[u][0], &b = held[u][1];
+            const uint32_t all[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+            if (w + u * step < num)
+                store_shifted<kStreaming>(target + (w + u * step) * PSTI_VECTOR_BYTES,
+                                          shift_words<kWords>(all, bits));
         }
     }
-#pragma unroll 1
-    for (uint32_t e = thread_of(); e < num_edges; e += num_threads())
-        to[edge_at(r, e)] = from[edge_at(r, e)];
+}
+
+/* By the same: all of the run. */
+template <bool kStreaming>
+PSTI_DEVICE void lift_run(const shifted_run &r, unsigned char *to, const unsigned char *from,
+                          uint32_t bytes, const psti_vector *stage)
+{
+    const uint32_t lane = is_helper() ? lane_of() : PSTI_WARP;
+    run_edges edges = {0, 0};
+    edges.load(r, from, bytes, lane);
+    if (r.shift / 4 == 0)
+        lift_vectors<kStreaming, 0>(r, to, stage);
+    else if (r.shift / 4 == 1)
+        lift_vectors<kStreaming, 1>(r, to, stage);
+    else if (r.shift / 4 == 2)
+        lift_vectors<kStreaming, 2>(r, to, stage);
+    else
+        lift_vectors<kStreaming, 3>(r, to, stage);
+    edges.store(r, to, bytes, lane);
 }
 
 #endif

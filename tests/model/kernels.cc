@@ -275,6 +275,7 @@ struct copier {
     static const bool kAsync = false;
     static const bool kHasRows = false;
     static const bool kShifts = false;
+    static const bool kLifts = false;
     tile_runs *runs() const
     {
         return NULL;

@@ -1,4 +1,4 @@
-// Calls copy_shifted of the kernels, and looks at each of its accesses of 16 bytes.
+// Calls copy_shifted and lift_run of the kernels, and looks at each of its accesses of 16 bytes.
 #define PSTI_SIMT 1
 #include "tests/simt/simt.h"
 
@@ -37,10 +37,37 @@ void watched_store(void *at, psti_vector v)
 #define psti_store_vector_streaming watched_store
 #include "kernels/cuda/shift.cuh"
 
+struct lift_stage {
+    psti_vector vectors[SIMT_MOST_LIFTED / 16];
+};
+
 struct shift_args {
     const simt_run *runs;
     uint32_t num;
 };
+
+/* As bulk_copier brings and lifts. */
+template <bool kStreaming> PSTI_DEVICE void lift_now()
+{
+    PSTI_SHARED(lift_stage, stage);
+    const shifted_run r = shift_run(now.to, now.from, now.bytes);
+    for (uint32_t v = r.first; thread_of() == 0 && v < r.loads; v++)
+        stage.vectors[v - r.first] = watched_load(now.from + source_at(r, v), 0);
+    PSTI_SYNC_TEAM();
+    if (thread_of() >= PSTI_WARP || num_threads() == PSTI_WARP)
+        lift_run<kStreaming>(r, now.to, now.from, now.bytes, stage.vectors);
+}
+
+/* One warp has fewer loads ahead, as in squeeze. */
+template <bool kStreaming> PSTI_DEVICE void copy_now()
+{
+    if (now.lifts)
+        lift_now<kStreaming>();
+    else if (num_threads() == PSTI_WARP)
+        copy_shifted<kStreaming, 1>(now.to, now.from, now.bytes, 0);
+    else
+        copy_shifted<kStreaming, 3>(now.to, now.from, now.bytes, 0);
+}
 
 PSTI_KERNEL(shift_kernel, shift_args, args)
 {
@@ -50,9 +77,9 @@ PSTI_KERNEL(shift_kernel, shift_args, args)
             now = args.runs[i];
         PSTI_SYNC_TEAM();
         if (now.stashes)
-            copy_shifted<true, 2>(now.to, now.from, now.bytes, 0);
+            copy_now<true>();
         else
-            copy_shifted<false, 2>(now.to, now.from, now.bytes, 0);
+            copy_now<false>();
     }
 }
 

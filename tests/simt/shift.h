@@ -8,11 +8,14 @@
 extern "C" {
 #endif
 
+#define SIMT_MOST_LIFTED 16384 /* bytes */
+
 typedef struct simt_run {
     unsigned char *to;
     const unsigned char *from;
     uint32_t bytes;
     uint32_t stashes; /* else restores */
+    uint32_t lifts;   /* from shared memory, by all warps but the first */
 } simt_run;
 
 /* All of them, in one launch of one block. Returns how many accesses of 16 bytes were not aligned

@@ -14,7 +14,7 @@
 #define ALLOW(at, bytes) ((void)(at), (void)(bytes))
 #endif
 
-enum { GUARD = 64, MOST = 3 * 64 * 16 + 64, ROOM = MOST + 2 * GUARD, BATCH = 64 };
+enum { GUARD = 64, MOST = 9 * 64 * 16 + 64, ROOM = MOST + 2 * GUARD, BATCH = 64 };
 
 typedef struct trial {
     _Alignas(64) unsigned char source[ROOM];
@@ -31,7 +31,7 @@ static unsigned char pattern(uint32_t i, uint32_t salt)
     return (unsigned char)(i * 37 + salt * 11 + (i >> 3) + (i >> 8) * 5 + 1);
 }
 
-static void begin_trial(trial *t, uint32_t to, uint32_t from, uint32_t bytes, bool stashes)
+static void begin_trial(trial *t, uint32_t to, uint32_t from, uint32_t bytes, bool lifts)
 {
     for (uint32_t i = 0; i < ROOM; i++) {
         t->source[i] = pattern(i, 1);
@@ -39,7 +39,8 @@ static void begin_trial(trial *t, uint32_t to, uint32_t from, uint32_t bytes, bo
     }
     for (uint32_t i = 0; i < bytes; i++)
         t->wanted[GUARD + to + i] = t->source[GUARD + from + i];
-    t->run = (simt_run){t->target + GUARD + to, t->source + GUARD + from, bytes, stashes};
+    t->run = (simt_run){t->target + GUARD + to, t->source + GUARD + from, bytes,
+                        (to + from + bytes) % 2, lifts};
     /* sanitizers know eighths: up to 7 bytes in front of a run are not seen, all behind it are */
     FORBID(t->source, ROOM);
     ALLOW(t->source + (GUARD + from) / 8 * 8, bytes + from % 8);
@@ -57,36 +58,54 @@ static void end_trials(uint32_t threads)
         trial *t = &trials[i];
         ALLOW(t->source, ROOM);
         ALLOW(t->target, ROOM);
-        CHECK_MSG(memcmp(t->target, t->wanted, ROOM) == 0, "%u bytes from %u to %u, %s",
+        CHECK_MSG(memcmp(t->target, t->wanted, ROOM) == 0, "%u bytes from %u to %u, %s%s",
                   t->run.bytes, (uint32_t)(t->run.from - t->source) % 64,
-                  (uint32_t)(t->run.to - t->target) % 64, t->run.stashes ? "stash" : "restore");
+                  (uint32_t)(t->run.to - t->target) % 64, t->run.stashes ? "stash" : "restore",
+                  t->run.lifts ? ", lifted" : "");
     }
     num_trials = 0;
 }
 
-static void try_copy(uint32_t to, uint32_t from, uint32_t bytes, uint32_t threads)
+static void try_copy(uint32_t to, uint32_t from, uint32_t bytes, uint32_t threads, bool lifts)
 {
-    begin_trial(&trials[num_trials], to, from, bytes, (to + from + bytes) % 2);
+    begin_trial(&trials[num_trials], to, from, bytes, lifts);
     if (++num_trials == BATCH)
         end_trials(threads);
 }
 
-PST_TEST(OddRuns, EveryOffsetAndShortLength)
+static void try_short(uint32_t threads, bool lifts)
 {
     for (uint32_t to = 0; to < 16; to++)
         for (uint32_t from = 0; from < 16; from++)
             for (uint32_t bytes = 1; bytes <= 64; bytes += 1 + (to + from) % 3)
-                try_copy(to, from, bytes, 32);
-    end_trials(32);
+                try_copy(to, from, bytes, threads, lifts);
+    end_trials(threads);
 }
 
-/* Two warps with two vectors of each lane: whole rounds, and a few bytes more or less. */
-PST_TEST(OddRuns, LengthsAroundARound)
+PST_TEST(OddRuns, EveryOffsetAndShortLength)
+{
+    try_short(32, false);
+    try_short(32, true);
+}
+
+/* Whole rounds of vectors, and a few bytes more or less. */
+static void try_rounds(uint32_t threads, bool lifts)
 {
     for (uint32_t to = 0; to < 16; to += 5)
         for (uint32_t from = 0; from < 16; from++)
-            for (uint32_t vectors = 31; vectors <= 3 * 64; vectors += 32)
+            for (uint32_t vectors = 31; vectors <= 9 * 64; vectors += vectors < 128 ? 32 : 64)
                 for (uint32_t more = 0; more <= 32; more += 11)
-                    try_copy(to, from, vectors * 16 + more, 64);
-    end_trials(64);
+                    try_copy(to, from, vectors * 16 + more, threads, lifts);
+    end_trials(threads);
+}
+
+PST_TEST(OddRuns, LengthsAroundARound)
+{
+    try_rounds(32, false);
+    try_rounds(64, false);
+}
+
+PST_TEST(OddRuns, LengthsAroundALiftedRound)
+{
+    try_rounds(64, true);
 }

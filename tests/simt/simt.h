@@ -191,6 +191,16 @@ PSTI_DEVICE void psti_bulk_wait_all()
     simt_bulk_wait(0, 0);
 }
 
+PSTI_DEVICE psti_vector psti_load_shared_vector(const psti_vector *at)
+{
+    return *at;
+}
+
+PSTI_DEVICE uint32_t psti_funnel(uint32_t low, uint32_t high, uint32_t bits)
+{
+    return (uint32_t)(((uint64_t)high << 32 | low) >> bits);
+}
+
 PSTI_DEVICE uint64_t psti_shuffle_u64(uint64_t value, uint32_t lane)
 {
     return simt_shuffle(value, lane);

@@ -3,13 +3,25 @@
  * kAhead loads in flight and at most kStages - kAhead stores that still read their stage.
  *
  * Chunk n uses stage n % kStages. It is loaded when it is pushed, and stored when chunk n + kAhead
- * is pushed, or at the end. */
+ * is pushed, or at the end.
+ *
+ * Runs at odd addresses take the same stages before any chunk does: what is aligned of run n is
+ * brought to stage n % kStages, and all threads lift it from there to where it goes. */
 #ifndef PSTI_CUDA_BULK_CUH
 #define PSTI_CUDA_BULK_CUH
 
 #include "kernels/cuda/copy.cuh"
 
 struct no_runs {
+};
+
+/* A run that is brought to a stage. */
+struct odd_run {
+    uint64_t landed; /* an mbarrier: what is aligned of it is there */
+    unsigned char *to;
+    const unsigned char *from;
+    uint32_t bytes;
+    shifted_run run;
 };
 
 /* Runs: tile_runs, or no_runs. */
@@ -25,6 +37,7 @@ struct bulk_ring {
     /* the asking thread's own; here because indexed */
     unsigned char *to[kStages];
     uint32_t bytes[kStages];
+    odd_run odd[kSmall ? 1 : kStages];
     Runs runs; /* the team's */
 
     PSTI_DEVICE_METHOD static void assume_threads()
@@ -47,6 +60,8 @@ template <class Ring, bool kStreaming> struct bulk_copier {
     static const bool kIsSmall = Ring::kSmall;
     static const bool kHasRows = !kIsSmall; /* else registers are too few */
     static const bool kShifts = true;
+    static const bool kLifts = !kIsSmall;                   /* one warp would not be faster */
+    static const uint32_t kMostBrought = Ring::kStages - 1; /* others may still read one more */
     static const uint32_t kRingBytes = Ring::kRingBytes;
     typedef nothing_held held;
     Ring *ring;      /* in shared memory, as are the stages: the first dynamic bytes */
@@ -129,9 +144,66 @@ template <class Ring, bool kStreaming> struct bulk_copier {
             copy_narrow(to, from, bytes);
     }
 
+    /* Where runs at odd addresses are not lifted. */
     PSTI_DEVICE_METHOD void shift(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
-        copy_shifted<kStreaming, kIsSmall ? 1 : 2>(to, from, bytes, psti_evict_first());
+        copy_shifted<kStreaming, 1>(to, from, bytes, psti_evict_first());
+    }
+
+    PSTI_DEVICE_METHOD void open_odd()
+    {
+        if (thread_of() != 0)
+            return;
+        for (uint32_t stage = 0; stage < Ring::kStages; stage++)
+            psti_barrier_init(&ring->odd[stage].landed);
+        psti_fence_barrier_init();
+    }
+
+    /* By the first thread: run number n, of at most a tile. All
+     * threads have met since they lifted run n - kStages, so none reads the stage any more. */
+    PSTI_DEVICE_METHOD void bring(uint32_t n, unsigned char *to, const unsigned char *from,
+                                  uint32_t bytes)
+    {
+        const uint32_t stage = n % Ring::kStages;
+        odd_run &odd = ring->odd[stage];
+        const shifted_run r = shift_run(to, from, bytes);
+        const uint32_t whole = (r.loads - r.first) * PSTI_VECTOR_BYTES;
+        odd.to = to;
+        odd.from = from;
+        odd.bytes = bytes;
+        odd.run = r;
+        psti_barrier_expect(&odd.landed, whole);
+        if (whole)
+            psti_bulk_load(stage_at(stage), from + source_at(r, r.first), whole, &odd.landed,
+                           psti_evict_first());
+    }
+
+    /* By the first thread: there are n, and no more. */
+    PSTI_DEVICE_METHOD void stop(uint32_t n)
+    {
+        odd_run &odd = ring->odd[n % Ring::kStages];
+        odd.bytes = 0;
+        psti_barrier_expect(&odd.landed, 0);
+    }
+
+    /* By the first thread. */
+    PSTI_DEVICE_METHOD void await(uint32_t n)
+    {
+        while (!psti_barrier_try_wait(&ring->odd[n % Ring::kStages].landed, n / Ring::kStages % 2))
+            ;
+    }
+
+    /* By the other warps, which have met since the first thread waited for it. */
+    PSTI_DEVICE_METHOD void lift(uint32_t n)
+    {
+        const uint32_t stage = n % Ring::kStages;
+        const odd_run odd = ring->odd[stage];
+        lift_run<kStreaming>(odd.run, odd.to, odd.from, odd.bytes,
+                             (const psti_vector *)stage_at(stage));
+    }
+    PSTI_DEVICE_METHOD bool is_end(uint32_t n) const
+    {
+        return ring->odd[n % Ring::kStages].bytes == 0;
     }
 
     PSTI_DEVICE_METHOD void rows(unsigned char *page, const row_span &span, uint32_t bytes)

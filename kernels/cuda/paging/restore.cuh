@@ -31,6 +31,7 @@ template <class Copier, class Fused> struct restore_source {
     static const bool kHasApartRuns = !Copier::kIsSmall; /* else room is short */
     static const bool kTakesAnyAddress = false;
     static const bool kShifts = Copier::kShifts;
+    static const bool kLifts = Copier::kLifts;
     typedef typename Copier::held held;
     static const uint32_t kRingBytes = Copier::kRingBytes;
     const psti_move_args &args;
@@ -79,6 +80,10 @@ template <class Copier, class Fused> struct restore_source {
     {
         copier.shift((unsigned char *)rows, (const unsigned char *)place, bytes);
     }
+    PSTI_DEVICE_METHOD void bring(uint32_t n, uint64_t place, uint64_t rows, uint32_t bytes)
+    {
+        copier.bring(n, (unsigned char *)rows, (const unsigned char *)place, bytes);
+    }
     PSTI_DEVICE_METHOD restore_mover<Copier> mover(uint64_t place)
     {
         return {(const unsigned char *)place, copier};
@@ -111,6 +116,7 @@ template <class Copier> struct zero_source {
     static const bool kHasApartRuns = !Copier::kIsSmall;
     static const bool kTakesAnyAddress = true;
     static const bool kShifts = false;
+    static const bool kLifts = false;
     typedef nothing_held held;
     static const uint32_t kRingBytes = Copier::kRingBytes;
     const Copier &copier;

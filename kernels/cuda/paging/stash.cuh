@@ -244,6 +244,7 @@ template <class Copier, class Fused> struct stash_source {
     static const bool kHasApartRuns = !Copier::kIsSmall; /* else room is short */
     static const bool kTakesAnyAddress = false;
     static const bool kShifts = Copier::kShifts;
+    static const bool kLifts = Copier::kLifts;
     typedef typename Copier::held held;
     static const uint32_t kRingBytes = Copier::kRingBytes;
     const psti_move_args &args;
@@ -286,6 +287,10 @@ template <class Copier, class Fused> struct stash_source {
     PSTI_DEVICE_METHOD void shift(uint64_t place, uint64_t rows, uint32_t bytes)
     {
         copier.shift((unsigned char *)place, (const unsigned char *)rows, bytes);
+    }
+    PSTI_DEVICE_METHOD void bring(uint32_t n, uint64_t place, uint64_t rows, uint32_t bytes)
+    {
+        copier.bring(n, (unsigned char *)place, (const unsigned char *)rows, bytes);
     }
     PSTI_DEVICE_METHOD stash_mover<Copier> mover(uint64_t place)
     {

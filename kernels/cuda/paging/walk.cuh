@@ -131,6 +131,44 @@ PSTI_DEVICE void walk_odd(Source &source, const move_shared &s, const psti_move_
     }
 }
 
+/* The same by stages of shared memory: the first warp has them brought, a few tiles ahead, and the
+ * others lift them. */
+template <stream_kind kKind, class Source>
+PSTI_DEVICE void walk_stages(Source &source, const move_shared &s, const psti_move_args &args,
+                             const int64_t *counts)
+{
+    const tile_share &share = s.share;
+    const uint32_t end = num_tiles_of(s.plan);
+    tile_job jobs = {0, 0, 0}; /* of tile number lane_of() of 32 */
+    uint32_t tile = share.first, turn = 0, brought = 0;
+    source.copier.open_odd();
+#pragma unroll 1
+    for (uint32_t lifted = 0;; lifted++) {
+        if (thread_of() < PSTI_WARP) {
+#pragma unroll 1
+            for (; tile < end && brought - lifted < source.copier.kMostBrought;
+                 tile += share.stride, turn++) {
+                if (turn % PSTI_WARP == 0)
+                    jobs = plan_job<kKind, true>(source, share, s.plan, args, counts,
+                                                 tile + lane_of() * share.stride);
+                const tile_job job = shuffle_job(jobs, turn % PSTI_WARP);
+                if (job.bytes && lane_of() == 0)
+                    source.bring(brought, job.place, job.rows, job.bytes);
+                brought += job.bytes ? 1 : 0;
+            }
+            if (lane_of() == 0 && brought == lifted)
+                source.copier.stop(brought);
+            if (lane_of() == 0)
+                source.copier.await(lifted);
+        }
+        PSTI_SYNC_TEAM();
+        if (source.copier.is_end(lifted))
+            break;
+        if (thread_of() >= PSTI_WARP || num_threads() == PSTI_WARP)
+            source.copier.lift(lifted);
+    }
+}
+
 /* Where the tile of tensor t begins in the tensor's stream. */
 PSTI_DEVICE uint64_t low_of_tile(const tile_plan &plan, uint32_t t, uint32_t tile)
 {
@@ -265,6 +303,9 @@ PSTI_DEVICE void move_tiles(Source &source, move_shared &s, const psti_move_args
 {
     if (s.share.tiers == 0)
         return;
+    if constexpr (Source::kLifts) /* first: while the ring is empty */
+        if (args.odd)
+            walk_stages<kKind>(source, s, args, counts);
     if constexpr (Source::kHasRuns) {
         plain_tiles<kKind> tiles = {s, args, counts, {0, 0, 0}};
         if (s.plan.num_apart < num_tiles_of(s.plan))
@@ -273,7 +314,7 @@ PSTI_DEVICE void move_tiles(Source &source, move_shared &s, const psti_move_args
             return;
     }
     if constexpr (Source::kShifts) {
-        if (args.odd)
+        if (args.odd && !Source::kLifts)
             walk_odd<kKind>(source, s, args, counts);
         if (args.odd == args.apart)
             return;
