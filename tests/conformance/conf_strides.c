@@ -165,6 +165,36 @@ CONFORMANCE(Strides, LongRows)
     }
 }
 
+/* Packed rows at odd addresses, all of one team: as many tiles as its stages, one more, twice as many.
+ * A row is no part of a tile, so the last tile is of any length. */
+CONFORMANCE(Strides, OddTilesOfOneTeam)
+{
+    enum { TILE = 16384 };
+    static const uint32_t tiles[] = {1, 6, 7, 8, 9, 16, 17, 33};
+    static conf_pair self;
+    const uint32_t step = PSTI_UNDER_TSAN ? psti_test_step(3) : 1;
+    for (uint32_t i = 0; i < sizeof(tiles) / sizeof(tiles[0]) && !psti_test_failed(); i += step) {
+        const uint32_t row_bytes = 4099;
+        shape like = {.group = {.num_spaces = 1, .num_tensors = 1}};
+        const int64_t rows = (int64_t)tiles[i] * TILE / row_bytes;
+        like.group.spaces[0] = (pst_row_space){.kind = PST_ROWS_PREFIX, .capacity = rows};
+        like.group.tensors[0].row_bytes = row_bytes;
+        like.group.at[0] = 64 + 1 + 2 * i;
+        like.arena_bytes = (size_t)(like.group.at[0] + (uint64_t)rows * row_bytes + 64);
+        const ls_options options = conf_options((pst_pool_mode)(i % 2), 2 * tiles[i], i);
+        conf_vary(conf, i);
+        if (!conf_pair_open(&self, conf, &options, &like, &like, 1))
+            return;
+        self.ls.num_sms = 1;
+        ls_group_set_counts(&self.ls, &self.source, &rows);
+        ls_group_fill(&self.ls, &self.source, &self.random);
+        ls_stash(&self.ls, self.tickets[0], &self.source);
+        conf_pair_restore(&self, 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
+        CHECK_EQ(self.ls.oracle->status.flags, 0);
+        conf_pair_close(&self);
+    }
+}
+
 /* Rows times num, and what rounds them up, do not fit in 32 bits. */
 CONFORMANCE(Strides, LargeRatios)
 {

@@ -6,7 +6,7 @@
  * is pushed, or at the end.
  *
  * Runs at odd addresses take the same stages before any chunk does: what is aligned of run n is
- * brought to stage n % kStages, and all threads lift it from there to where it goes. */
+ * brought to stage n % kStages, and the other warps lift it from there to where it goes. */
 #ifndef PSTI_CUDA_BULK_CUH
 #define PSTI_CUDA_BULK_CUH
 
@@ -17,7 +17,6 @@ struct no_runs {
 
 /* A run that is brought to a stage. */
 struct odd_run {
-    uint64_t landed; /* an mbarrier: what is aligned of it is there */
     unsigned char *to;
     const unsigned char *from;
     uint32_t bytes;
@@ -37,6 +36,7 @@ struct bulk_ring {
     /* the asking thread's own; here because indexed */
     unsigned char *to[kStages];
     uint32_t bytes[kStages];
+    uint64_t landed[kSmall ? 1 : kStages]; /* mbarriers: what is aligned of an odd run is there */
     odd_run odd[kSmall ? 1 : kStages];
     Runs runs; /* the team's */
 
@@ -155,41 +155,36 @@ template <class Ring, bool kStreaming> struct bulk_copier {
         if (thread_of() != 0)
             return;
         for (uint32_t stage = 0; stage < Ring::kStages; stage++)
-            psti_barrier_init(&ring->odd[stage].landed);
+            psti_barrier_init(&ring->landed[stage]);
         psti_fence_barrier_init();
     }
 
-    /* By the first thread: run number n, of at most a tile. All
-     * threads have met since they lifted run n - kStages, so none reads the stage any more. */
+    /* By the first thread: run number n, of at most a tile. All threads have met since run n - kStages was
+     * lifted, so none reads the stage any more. */
     PSTI_DEVICE_METHOD void bring(uint32_t n, unsigned char *to, const unsigned char *from,
                                   uint32_t bytes)
     {
         const uint32_t stage = n % Ring::kStages;
-        odd_run &odd = ring->odd[stage];
         const shifted_run r = shift_run(to, from, bytes);
         const uint32_t whole = (r.loads - r.first) * PSTI_VECTOR_BYTES;
-        odd.to = to;
-        odd.from = from;
-        odd.bytes = bytes;
-        odd.run = r;
-        psti_barrier_expect(&odd.landed, whole);
+        ring->odd[stage] = {to, from, bytes, r};
+        psti_barrier_expect(&ring->landed[stage], whole);
         if (whole)
-            psti_bulk_load(stage_at(stage), from + source_at(r, r.first), whole, &odd.landed,
-                           psti_evict_first());
+            psti_bulk_load(stage_at(stage), from + source_at(r, r.first), whole,
+                           &ring->landed[stage], psti_evict_first());
     }
 
     /* By the first thread: there are n, and no more. */
     PSTI_DEVICE_METHOD void stop(uint32_t n)
     {
-        odd_run &odd = ring->odd[n % Ring::kStages];
-        odd.bytes = 0;
-        psti_barrier_expect(&odd.landed, 0);
+        ring->odd[n % Ring::kStages].bytes = 0;
+        psti_barrier_expect(&ring->landed[n % Ring::kStages], 0);
     }
 
     /* By the first thread. */
     PSTI_DEVICE_METHOD void await(uint32_t n)
     {
-        while (!psti_barrier_try_wait(&ring->odd[n % Ring::kStages].landed, n / Ring::kStages % 2))
+        while (!psti_barrier_try_wait(&ring->landed[n % Ring::kStages], n / Ring::kStages % 2))
             ;
     }
 
