@@ -64,7 +64,8 @@ static int choose_pace(linear_rank *self)
             bench_series_add(&exchanges, seconds);
     }
     if (self->number == 0)
-        all->seconds_per_term = 2 * bench_summary(&exchanges).median / terms;
+        all->pace = 2 * bench_summary(&exchanges).median;
+    all->seconds_per_term = all->pace / terms;
     pthread_barrier_wait(&all->together);
     return TOOL_OK;
 }
@@ -151,6 +152,7 @@ static void fill_row(const linear_shared *all, bench_linear_row *row)
 {
     *row = (bench_linear_row){.name = all->form->name,
                               .is_paced = all->is_paced,
+                              .pace = all->is_paced ? all->pace : NAN,
                               .num_ranks = (uint32_t)all->num_ranks,
                               .tokens = all->tokens,
                               .in_features = all->in,

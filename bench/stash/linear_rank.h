@@ -41,7 +41,7 @@ typedef struct linear_shared {
     pthread_barrier_t together;
     bench_series series[NUM_STEPS], hidden;
     bool has_products, is_paced;
-    double seconds_per_term; /* of paced products */
+    double pace, seconds_per_term; /* of paced products: seconds of all, and of a term */
 } linear_shared;
 
 typedef struct linear_rank {

@@ -160,6 +160,7 @@ enum { BENCH_MAX_GLUS = 8 };
 typedef struct bench_linear_row {
     const char *name;
     bool is_paced; /* the products only wait, as if a processor of their own did them */
+    double pace;   /* at least so many seconds; NaN where they are not paced */
     uint32_t num_ranks;
     uint64_t tokens, in_features, out_features;
     bench_times copy;     /* memcpy of the bytes that an exchange leaves on a rank */

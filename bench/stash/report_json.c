@@ -323,6 +323,7 @@ static json_t *linear_row(const bench_linear_row *linear)
     json_t *row = json_object();
     json_put_text(&row, "form", linear->name);
     json_put(&row, "paced", json_boolean(linear->is_paced));
+    json_put(&row, "pace_seconds", json_number(linear->pace));
     json_put_whole(&row, "ranks", linear->num_ranks);
     json_put_whole(&row, "tokens", linear->tokens);
     json_put_whole(&row, "in_features", linear->in_features);

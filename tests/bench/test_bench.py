@@ -96,10 +96,10 @@ class Bench(unittest.TestCase):
         self.assertEqual((linears["unavailable"], linears["no_product"], linears["cores"]),
                          (None, None, os.cpu_count()))
         for row in linears["rows"]:
-            self.assertTrue(all(row[key] > 0 for key in row if key.endswith("_seconds")))
-            self.assertLess(row["hidden"], 1.5)
+            self.assertTrue(all(row[key] > 0 for key in row if key.endswith("_seconds") and row[key] is not None))
+            self.assertEqual(row["pace_seconds"] is None, not row["paced"])
             if row["paced"]:  # waits do not end early
-                self.assertGreater(row["products_seconds"] * 1.05, row["exchange_seconds"])
+                self.assertGreater(row["products_seconds"] * 1.001, row["pace_seconds"])
         self.check_documented(report)
         goals = run(sys.executable, str(BENCH / "goals.py"), str(self.path))
         self.assertEqual((goals.returncode, goals.stderr), (0, ""))
