@@ -43,7 +43,7 @@ static int solve_by_search(plan_job *job)
     config.num_threads = options->threads;
     config.is_over = plan_watch_is_over;
     config.user = &watch;
-    plan_watch_begin(&watch, options->deadline);
+    plan_watch_begin(&watch, options->deadline, job->problem.num_tensors);
     const pst_status status = pst_plan_run(&job->problem, &config, job->offsets, &job->plan);
     job->seconds = plan_watch_seconds(&watch);
     plan_watch_end(&watch);
@@ -58,7 +58,7 @@ static int solve_by_search(plan_job *job)
     pst_plan_problem problem = job->problem;
     problem.capacity = 0; /* the lowest, to compare with */
     config.mode = PST_PLAN_FLAT;
-    plan_watch_begin(&watch, options->deadline);
+    plan_watch_begin(&watch, options->deadline, job->problem.num_tensors);
     const pst_status flat = pst_plan_run(&problem, &config, offsets, &job->flat);
     plan_watch_end(&watch);
     job->has_flat = flat == PST_OK;
@@ -123,7 +123,7 @@ static int solve_watched(plan_job *job, plan_watch *watch)
 static int solve_by_mip(plan_job *job)
 {
     plan_watch watch;
-    plan_watch_begin(&watch, job->options->deadline);
+    plan_watch_begin(&watch, job->options->deadline, 0);
     const int code = solve_watched(job, &watch);
     job->seconds = plan_watch_seconds(&watch);
     plan_watch_end(&watch);

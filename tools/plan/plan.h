@@ -132,8 +132,9 @@ typedef struct plan_watch {
     uint64_t shown; /* the last second of the progress line */
 } plan_watch;
 
-/* From begin to end Ctrl-C ends what asks the watch, not the command. One at a time. */
-void plan_watch_begin(plan_watch *watch, double seconds);
+/* From begin to end Ctrl-C ends what asks the watch, not the command. One at a time. Of the seconds what the planner
+ * needs to finish with so many tensors (0: nothing) is kept, at most a tenth. */
+void plan_watch_begin(plan_watch *watch, double seconds, uint64_t num_tensors);
 void plan_watch_end(plan_watch *watch);
 double plan_watch_seconds(const plan_watch *watch); /* that have passed */
 /* Asked now and then, by any thread: what is left, 0 or less where it is over; shows the progress. */

@@ -28,11 +28,12 @@ static double now(void)
 }
 
 /* The second Ctrl-C ends the command. */
-void plan_watch_begin(plan_watch *self, double seconds)
+void plan_watch_begin(plan_watch *self, double seconds, uint64_t num_tensors)
 {
+    const double kept = fmin(1e-9 * PST_PLAN_FINISH_NS * (double)num_tensors, seconds / 10);
     const struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND};
     struct sigaction before;
-    *self = (plan_watch){.begin = now(), .seconds = seconds};
+    *self = (plan_watch){.begin = now(), .seconds = seconds - kept};
     if (sigaction(SIGINT, NULL, &before) == 0 && before.sa_handler == SIG_DFL && !is_interrupted)
         sigaction(SIGINT, &action, NULL);
 }
