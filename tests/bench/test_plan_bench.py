@@ -23,7 +23,7 @@ class PlanBench(unittest.TestCase):
             for only in ("reader", "derived", "peer"):
                 done = subprocess.run([PROGRAM, "--only", only, "--seeds", "1", "--tilings", "1", "--deadline", "1",
                                        "--peer", "/bin/true", f"--json={path}"], cwd=SOURCE,
-                                      capture_output=True, text=True, timeout=120)
+                                      capture_output=True, text=True, timeout=600)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 self.assertEqual([line for line in done.stdout.splitlines() if len(line) > 100], [])
                 for row in reports.load(path.read_text(encoding="utf-8"))["rows"]:

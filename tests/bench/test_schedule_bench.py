@@ -15,7 +15,7 @@ SHORT = ("--device", "host", "--samples", "3", "--live", "256KiB", "--layers", "
 
 
 def run(*command):
-    result = subprocess.run(command, text=True, capture_output=True, timeout=120)
+    result = subprocess.run(command, text=True, capture_output=True, timeout=600)
     reports.check_tables(result.stdout)
     return result
 

@@ -79,7 +79,7 @@ class Coverage(unittest.TestCase):
             path.unlink()
 
     def run_program(self, *arguments):
-        subprocess.run([self.build / "program", *arguments], check=True, timeout=60)
+        subprocess.run([self.build / "program", *arguments], check=True, timeout=240)
 
     def report(self, explained="", *arguments):
         """Exit code, and what it printed."""

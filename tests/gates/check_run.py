@@ -20,7 +20,7 @@ MODES = ("", "1")
 
 def run(command, all_tools, **variables):
     environment = {**os.environ, "PSTI_TEST_ALL_TOOLS": all_tools, **variables}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     return done.returncode, done.stdout + done.stderr
 
 

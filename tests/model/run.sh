@@ -1,6 +1,7 @@
 #!/bin/sh
-# run.sh [quick|full] [WORKDIR] checks the allocation protocols with Spin, as configurations.txt says.
-# One line per configuration; full runs as many at once as there are processors.
+# run.sh [quick|full|given] [WORKDIR] checks the allocation protocols with Spin, as configurations.txt says, or the
+# lines of it that standard input has (given). One line per configuration; quick runs one at once, the others as many
+# as there are processors.
 # Exit 0: all as expected; 1: not; 2: usage; 77: no spin or no gcc.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -62,13 +63,13 @@ EOF
 mode=${1:-quick} jobs=1
 case $mode in
 quick) tiers=quick ;;
-full) tiers='quick|full' jobs=$(nproc) ;;
+full | given) tiers='quick|full' jobs=$(nproc) ;;
 check)
     check "$2" "$3"
     exit
     ;;
 *)
-    echo "usage: run.sh [quick|full] [WORKDIR]; '$mode' is neither quick nor full" >&2
+    echo "usage: run.sh [quick|full|given] [WORKDIR]; '$mode' is none of these" >&2
     exit 2
     ;;
 esac
@@ -87,7 +88,9 @@ else
     trap 'exit 1' HUP INT TERM
 fi
 
-rows=$(grep -E "^($tiers)\\|" "$here/configurations.txt")
+source=$here/configurations.txt
+[ "$mode" != given ] || source=-
+rows=$(grep -E "^($tiers)\\|" "$source")
 echo "$rows" | xargs -d '\n' -P "$jobs" -n 1 "$0" check "$work"
 result=$?
 echo "$mode: $(echo "$rows" | wc -l) configurations, $([ $result -eq 0 ] && echo all || echo not all) as expected"

@@ -40,7 +40,7 @@ FAKES = {
 class GpuTools(unittest.TestCase):
     source = None
     script = None  # gpu-NAME.sh
-    patience = 60  # seconds of a run
+    patience = 240  # seconds of a run
 
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()

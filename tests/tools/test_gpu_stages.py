@@ -55,7 +55,7 @@ class First(Rehearsal):
 
 class Stages(Rehearsal):
     script = "gpu-check.sh"
-    patience = 300  # what a schedule costs the calling thread is measured for six seconds of each step
+    patience = 900  # what a schedule costs the calling thread is measured for six seconds of each step
 
     def check(self, name, expected, until=LOOKS):
         return self.walk(name, expected, name, until=until)

@@ -19,7 +19,7 @@ def record(program, **environment):
     """The lines that the tool wrote."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "record")
-        subprocess.run([program, "host"], check=True, capture_output=True, timeout=60,
+        subprocess.run([program, "host"], check=True, capture_output=True, timeout=240,
                        env={**os.environ, "NVTX_INJECTION64_PATH": RECORDER, "NVTX_RECORD": path, **environment})
         if not os.path.exists(path):
             return []

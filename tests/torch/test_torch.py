@@ -103,7 +103,7 @@ class TorchTest(cli.CommandTest):
         variables = {"TORCH_DEVICE": "host", "LOG": "error", **variables}
         command = [DRIVER, LIBRARY, script] + ([str(threads)] if threads else [])
         result = subprocess.run(command, capture_output=True, text=True,
-                                timeout=100, env=self.environment(**variables))
+                                timeout=600, env=self.environment(**variables))
         self.assertEqual(result.returncode, code, result)
         self.error = result.stderr
         places, figures = {}, {}
@@ -129,7 +129,7 @@ class Whole(TorchTest):
                                TORCH_TRACE=self.path("t.csv"))[1]["taken_bytes"]
             result = subprocess.run(
                 [COMMAND, "plan", "--trace", self.path("t.csv"), "--iteration", "1", "--out",
-                 self.path("p.csv")], capture_output=True, text=True, timeout=100,
+                 self.path("p.csv")], capture_output=True, text=True, timeout=600,
                 env=self.environment())
             self.assertEqual((result.returncode, result.stderr), (0, ""), result)
             figures = self.drive(rows, TORCH="plan", TORCH_PLAN=self.path("p.csv"))[1]

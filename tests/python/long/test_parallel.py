@@ -268,7 +268,7 @@ class Ranks(unittest.TestCase):
                 "lease = Scratch('cpu').lease('a', (4,), torch.float32); kept = lease.tensor; kept.fill_(1)\n"
                 "lease.release(); print(bool(kept.isnan().all()))")
         done = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, PAGESTASH_CHECK="1"),
-                              capture_output=True, text=True, timeout=120, check=False)
+                              capture_output=True, text=True, timeout=600, check=False)
         self.assertEqual((done.stdout, done.returncode), ("True\n", 0), done.stderr)
 
     def test_the_example(self):

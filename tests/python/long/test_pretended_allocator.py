@@ -86,7 +86,7 @@ class Page:
 def command(*arguments):
     """The JSON of `pagestash ARGUMENTS --json`."""
     result = subprocess.run([built.command(), *arguments, "--json"], capture_output=True, text=True,
-                            timeout=100, check=False)
+                            timeout=600, check=False)
     if result.returncode != 0:
         raise AssertionError(result)
     return json.loads(result.stdout)

@@ -52,7 +52,7 @@ class AllocatorTest(unittest.TestCase):
         environment = {**kept, "PAGESTASH_TORCH_DEVICE": "host",
                        "PAGESTASH_TORCH_LIBRARY": built.torch_library(), **variables}
         result = subprocess.run([sys.executable, "-c", TORCH + text], capture_output=True,
-                                text=True, timeout=60, env=environment, cwd=self.folder,
+                                text=True, timeout=240, env=environment, cwd=self.folder,
                                 check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout

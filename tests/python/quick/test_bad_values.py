@@ -76,7 +76,7 @@ class Pools(BadValues):
     def test_an_overwritten_pool(self):
         """It is closed all the same, once."""
         done = subprocess.run([sys.executable, "-c", OVERWRITES], text=True, capture_output=True, check=True,
-                              timeout=120, env={**os.environ, "PAGESTASH_CHECK": "1"})
+                              timeout=600, env={**os.environ, "PAGESTASH_CHECK": "1"})
         says = "PST_E_DAMAGED: the pool's memory was overwritten behind its pages: byte 3 is 0x00, not 0x83"
         *damaged, closed = done.stdout.splitlines()
         self.assertEqual(len(damaged), 3, done)

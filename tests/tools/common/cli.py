@@ -20,7 +20,7 @@ TILE = 16 << 10
 def run(*arguments, env=None, **options):
     """The command; its tables are held to 100 columns, but for what --compat repeats of another tool."""
     result = subprocess.run([BINARY, *map(str, arguments)], text=True, errors="surrogateescape",
-                            capture_output=True, timeout=120,
+                            capture_output=True, timeout=600,
                             env=dict(os.environ, **(env or {})), **options)
     if "--compat" not in arguments:
         reports.check_tables(result.stdout)

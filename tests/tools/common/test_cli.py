@@ -437,7 +437,7 @@ class Answers(CommandTest):
         with open("/dev/full", "w", encoding="ascii") as full:
             command = [cli.BINARY, "replay", "--routing", path, "--device", cli.DEVICE]
             result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True,
-                                    timeout=120)
+                                    timeout=600)
         self.assertEqual((result.returncode, result.stderr.count("\n")), (3, 1), result)
         result = run("replay", "--routing", path, "--device", cli.DEVICE, "--json=/dev/full")
         self.assertEqual(result.returncode, 3)
@@ -524,7 +524,7 @@ class Output(CommandTest):
         command = [cli.BINARY, "replay", "--routing", self.trace(), "--device", cli.DEVICE,
                    f"--json={report}"]
         result = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, text=True,
-                                timeout=120)
+                                timeout=600)
         os.close(write_end)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         with open(report, encoding="utf-8") as file:
@@ -535,7 +535,7 @@ class Output(CommandTest):
         flags = ["replay", "--routing", path, "--device", cli.DEVICE]
         master, slave = pty.openpty()
         result = subprocess.run([cli.BINARY, *flags], stdout=subprocess.PIPE, stderr=slave,
-                                text=True, timeout=120, env=dict(os.environ, NO_COLOR="1"))
+                                text=True, timeout=600, env=dict(os.environ, NO_COLOR="1"))
         os.close(slave)
         shown = read_to_end(master)
         os.close(master)
@@ -558,13 +558,13 @@ class Output(CommandTest):
             runs.append((what, text, master, subprocess.Popen(
                 [cli.BINARY, *flags], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=slave, text=True)))
             os.close(slave)
-        time.sleep(2.5)
+        time.sleep(4)  # a busy machine starts them late
         for what, text, master, process in runs:
-            process.communicate(text, timeout=120)
+            process.communicate(text, timeout=600)
             shown = read_to_end(master)
             os.close(master)
             self.assertEqual(process.returncode, 0, shown)
-            self.assertTrue(shown.startswith(f"{what}: second 3"), shown)
+            self.assertRegex(shown, f"^{what}: second [3-9]")
             self.assertTrue(shown.endswith("\r\033[K"), shown)
 
     def test_progress_of_a_search(self):

@@ -31,7 +31,7 @@ class Memory(CommandTest):
         reader, writer = os.pipe()
         environment = dict(os.environ, LD_PRELOAD=LIBRARY, PSTI_COUNT_MALLOC=str(writer))
         subprocess.run([cli.BINARY, *map(str, arguments)], env=environment, check=True,
-                       pass_fds=(writer,), stdout=subprocess.DEVNULL, timeout=60)
+                       pass_fds=(writer,), stdout=subprocess.DEVNULL, timeout=240)
         os.close(writer)
         with os.fdopen(reader) as file:
             return int(file.read())

@@ -53,7 +53,7 @@ def unexplained(page):
 
 
 def answer(*command):
-    return subprocess.run(command, text=True, capture_output=True, timeout=120, check=True).stdout
+    return subprocess.run(command, text=True, capture_output=True, timeout=600, check=True).stdout
 
 
 class Reports(unittest.TestCase):

@@ -269,7 +269,7 @@ class SearchTest(EstimateTest):
         """On stderr, each split once, on a terminal only, and away at the end."""
         flags = ["estimate", "--search", *LLAMA, "--world-size", "8"]
         main, terminal = os.openpty()
-        result = subprocess.run([cli.BINARY, *flags], stdout=subprocess.PIPE, stderr=terminal, timeout=120, check=False)
+        result = subprocess.run([cli.BINARY, *flags], stdout=subprocess.PIPE, stderr=terminal, timeout=600, check=False)
         os.close(terminal)
         shown = b""
         while select.select([main], [], [], 0)[0]:

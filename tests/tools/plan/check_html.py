@@ -209,7 +209,7 @@ def browse(page, *flags):
                    "--enable-logging=stderr", *flags, page.resolve().as_uri()]
         if os.geteuid() == 0:
             command.insert(1, "--no-sandbox")
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     if done.returncode != 0:
         fail(f"chromium: {done.returncode}: {done.stderr[-500:]}")

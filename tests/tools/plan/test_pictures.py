@@ -20,7 +20,7 @@ def draw(kind, layers=2, num_micro_batches=None, title="title"):
     if num_micro_batches is None:
         num_micro_batches = 4 if kind == "stage" else 1
     done = subprocess.run([MAIN, kind, str(layers), str(num_micro_batches), title],
-                          capture_output=True, timeout=60, check=True)
+                          capture_output=True, timeout=240, check=True)
     return done.stdout.decode("ascii")
 
 

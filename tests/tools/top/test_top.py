@@ -39,7 +39,7 @@ class TopTest(unittest.TestCase):
         self.job = None
 
     def run_top(self, *flags, **options):
-        return subprocess.run([BINARY, "top", *flags], text=True, capture_output=True, timeout=60, **options)
+        return subprocess.run([BINARY, "top", *flags], text=True, capture_output=True, timeout=240, **options)
 
     def start(self, **options):
         """A replay that polls its pool after each iteration; it is stopped once it has."""

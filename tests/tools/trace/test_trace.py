@@ -439,7 +439,7 @@ class Output(TraceTest):
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
         with tempfile.TemporaryDirectory() as apart:  # what a build for coverage counts is too large, too
             uncounted = dict(os.environ, GCOV_PREFIX=apart, GCOV_ERROR_FILE="/dev/null")
-            result = subprocess.run([cli.BINARY, "trace", "--derive", "--out", target], text=True, timeout=60,
+            result = subprocess.run([cli.BINARY, "trace", "--derive", "--out", target], text=True, timeout=240,
                                     capture_output=True, check=False, preexec_fn=limit, env=uncounted)
         self.refused(result, 3, f"--out {target}: File too large")
         self.assertEqual(os.listdir(self.folder), ["target"])
@@ -455,7 +455,7 @@ class Output(TraceTest):
         with open("/dev/full", "wb") as full:
             for flags in ([], ["--json"], ["--out", "-"], ["--check"]):
                 result = subprocess.run([cli.BINARY, "trace", "--memo", path, *flags], stdout=full,
-                                        stderr=subprocess.PIPE, text=True, timeout=60)
+                                        stderr=subprocess.PIPE, text=True, timeout=240)
                 self.assertEqual(result.returncode, 3)
                 self.assertIn("standard output", result.stderr)
 
