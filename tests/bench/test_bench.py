@@ -35,7 +35,7 @@ __typeof__(memmove) memcpy __attribute__((alias("memmove")));
 
 
 def run(*command, **environment):
-    result = subprocess.run(command, capture_output=True, text=True, timeout=240,
+    result = subprocess.run(command, capture_output=True, text=True, timeout=900,
                             env=dict(os.environ, **environment))
     reports.check_tables(result.stdout)
     return result

@@ -23,7 +23,7 @@ foreach(source ${fuzz_sources})
     file(MAKE_DIRECTORY ${found})
     math(EXPR timeout "${PAGESTASH_FUZZ_SECONDS} + 120")
     pagestash_add_test(fuzz.${name} "test;fuzz" ${timeout} ${target}
-      -max_total_time=${PAGESTASH_FUZZ_SECONDS} -timeout=10 -artifact_prefix=${found}- -verbosity=0
+      -max_total_time=${PAGESTASH_FUZZ_SECONDS} -timeout=60 -artifact_prefix=${found}- -verbosity=0
       -print_final_stats=1 ${found} ${corpus})
   elseif(PAGESTASH_TESTS)
     target_sources(${target} PRIVATE ${CMAKE_CURRENT_LIST_DIR}/replay_main.c)

@@ -98,23 +98,21 @@ class GpuFirst(GpuTools):
     def test_a_hang_is_cut_at_the_stage_limit(self):
         # it heeds no signal: only the kill ends it
         self.fake("prebuilt/bin/pagestash-placement", "trap '' TERM; echo begun; while :; do sleep 1; done")
-        record = self.first(3, seconds=2)
-        self.assertLess(self.took, 60)  # 2, and 5 to heed the signal; a busy machine is slow
+        record = self.first(3, seconds=14)
+        self.assertLess(self.took, 120)  # 14, and 5 to heed the signal; a busy machine is slow
         self.assertEqual(record["status"], "cut")
         self.assertEqual(list(self.steps), ORDER)
         self.assertRegex(self.steps["placement"]["text"],
-                         "^took more than [12] s, which is what the stage had left$")
-        self.assertEqual(self.steps["bench-bytes"]["text"], "not begun: the 2 s of the stage are over")
+                         "^took more than [0-9]+ s, which is what the stage had left$")
+        self.assertEqual(self.steps["bench-bytes"]["text"], "not begun: the 14 s of the stage are over")
         self.assertIn("begun", (self.packed / "log.txt").read_text())
 
     def test_a_kill_loses_only_the_running_step(self):
-        self.fake("prebuilt/bin/pagestash-placement", "exec sleep 30")
+        self.fake("prebuilt/bin/pagestash-placement", f"echo >{self.folder}/begun; exec sleep 30")
         with subprocess.Popen(self.command(str(self.folder / "out")), env=self.environment(),
                               stdout=subprocess.PIPE, start_new_session=True) as running:
-            for line in running.stdout:
-                if b"replay squeeze" in line:
-                    break
-            time.sleep(0.3)
+            while not (self.folder / "begun").exists():
+                time.sleep(0.01)
             os.killpg(running.pid, signal.SIGKILL)
         self.unpack("first")
         steps = (self.packed / "steps.txt").read_text().splitlines()

@@ -13,7 +13,7 @@
 
 #define NAME_VARIABLE "CHILD_OF_PST_TESTS"
 
-enum { SECONDS = 60 };
+enum { SECONDS = 240 };
 
 bool child_is(const char *name)
 {

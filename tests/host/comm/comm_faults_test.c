@@ -1,6 +1,7 @@
 /* Communicators of threads: ranks that fail, that are late, or do something else, and what is
  * refused. */
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -98,16 +99,16 @@ static void one_waits(rank_of_test *self)
     clock_gettime(CLOCK_MONOTONIC, &end);
     RANK_CHECK(self->rank == 1 ||
                (end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000 >=
-                   1499);
+                   4999);
     pthread_barrier_wait(&gate);
     if (self->rank == 1)
         RANK_STATUS(sum(self), PST_E_PEER);
-    check_ended(self, "rank 1 did not come within 1500 ms");
+    check_ended(self, "rank 1 did not come within 5000 ms");
 }
 
 PST_TEST(CommFaults, TheLimitOfAnExchangeIsThatOfTheConfig)
 {
-    with_gate(2, 1500, one_waits);
+    with_gate(2, 5000, one_waits);
 }
 
 /* Its thread ends without a word, but for the communicator, or with it. */
@@ -267,7 +268,7 @@ static void one_aborts_late(rank_of_test *self)
     if (self->rank != 1)
         RANK_OK(pst_comm_start(self->comm, &exchange, self->stream, &number));
     if (self->rank == 0) {
-        for (int i = 0; i < 1000 && !said("rank 1 did not come; pst_comm_abort ends it"); i++)
+        for (int i = 0; i < 10000 && !said("rank 1 did not come; pst_comm_abort ends it"); i++)
             RANK_STATUS(pst_comm_wait(self->comm, self->stream, 10), PST_E_AGAIN);
         RANK_CHECK(said("rank 1 did not come; pst_comm_abort ends it"));
     }
@@ -534,6 +535,13 @@ PST_TEST(CommFaults, WithoutMemory)
 
 /* ---- a fork ---- */
 
+/* As in tests/host/device/fork_test.c: a child of gcc 12's AddressSanitizer may wait for ever. */
+#if defined(__SANITIZE_ADDRESS__)
+enum { MAY_HANG = 1 };
+#else
+enum { MAY_HANG = 0 };
+#endif
+
 static void fork_one(rank_of_test *self)
 {
     int answer = 0;
@@ -551,15 +559,16 @@ static void fork_one(rank_of_test *self)
     if (self->rank == 0) {
         const pid_t pid = fork();
         if (pid == 0) {
-            alarm(5);
+            alarm(MAY_HANG ? 5 : 120);
             int wrong = sum(self) != PST_E_PEER;
             wrong += pst_comm_start(self->comm, &exchange, self->stream, &number) != PST_E_PEER;
             wrong += pst_comm_wait(self->comm, self->stream, 10) == PST_OK;
             wrong += pst_comm_destroy(self->comm) != PST_OK;
             child_end(wrong);
         }
-        RANK_CHECK(waitpid(pid, &answer, 0) == pid && WIFEXITED(answer));
-        RANK_CHECK(WEXITSTATUS(answer) == 0);
+        RANK_CHECK(waitpid(pid, &answer, 0) == pid);
+        RANK_CHECK(WIFEXITED(answer) ? WEXITSTATUS(answer) == 0
+                                     : MAY_HANG && WTERMSIG(answer) == SIGALRM);
     }
     RANK_OK(sum(self));
 }

@@ -261,7 +261,7 @@ static void lie_side_by_side(rank_of_test *self)
 
 PST_TEST(Comm, OperandsMayLieSideBySide)
 {
-    ranks_run(2, 20000, lie_side_by_side, NULL);
+    ranks_run(2, 200000, lie_side_by_side, NULL);
 }
 
 static void count_bytes(rank_of_test *self)

@@ -30,19 +30,24 @@ enum { MAY_HANG = 1 };
 enum { MAY_HANG = 0 };
 #endif
 
-/* Runs `body` in a child; its answer, or -1 where it did not come to an end. */
-static int in_child(int (*body)(pst_device *device), pst_device *device)
+/* Runs `body` in a child; its answer, or -1 where it did not come to an end within so many seconds. */
+static int in_child_for(unsigned seconds, int (*body)(pst_device *device), pst_device *device)
 {
     int status = 0;
     fflush(NULL);
     const pid_t pid = fork();
     if (pid == 0) {
-        alarm(5);
+        alarm(seconds);
         child_end(body(device));
     }
     if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
         return -1;
     return WEXITSTATUS(status);
+}
+
+static int in_child(int (*body)(pst_device *device), pst_device *device)
+{
+    return in_child_for(120, body, device);
 }
 
 /* ---- a host device ---- */
@@ -93,7 +98,7 @@ PST_TEST(Fork, AHostDeviceWorksInTheChildWhateverThreadsDid)
         CHECK_EQ(pthread_create(&threads[i], NULL, keep_busy, &self), 0);
     int wrong = 0;
     for (int i = 0; i < 20; i++) {
-        const int answer = in_child(use_device, self.device);
+        const int answer = in_child_for(MAY_HANG ? 5 : 120, use_device, self.device);
         wrong += answer != 0 && !(MAY_HANG && answer == -1);
     }
     __atomic_store_n(&self.stop, 1, __ATOMIC_RELAXED);

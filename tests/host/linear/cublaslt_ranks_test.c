@@ -93,7 +93,7 @@ static void run_forms(nccl_rank *self)
 PST_CHILD(lt_ranks)
 {
     for (int num_ranks = 1; num_ranks <= FAKE_RANKS; num_ranks *= 2)
-        nccl_run(num_ranks, false, 20000, run_forms);
+        nccl_run(num_ranks, false, 200000, run_forms);
     puts("done");
 }
 

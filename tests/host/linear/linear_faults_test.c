@@ -353,7 +353,7 @@ static void count_pieces(rank_of_test *self)
 
 PST_TEST(LinearFaults, EachPieceIsMultipliedOnce)
 {
-    ranks_run(4, 20000, count_pieces, NULL);
+    ranks_run(4, 200000, count_pieces, NULL);
 }
 
 /* ---- scratch ---- */
@@ -514,8 +514,8 @@ static void refuse_differently(rank_of_test *self)
 
 PST_CHILD(linear_ranks)
 {
-    ranks_run(4, 20000, disagree, NULL);
-    ranks_run(4, 20000, refuse_differently, NULL);
+    ranks_run(4, 200000, disagree, NULL);
+    ranks_run(4, 200000, refuse_differently, NULL);
     puts(psti_test_failed() ? "failed" : "done");
 }
 

@@ -138,8 +138,8 @@ static void check_forms(rank_of_test *self)
 PST_TEST(Linear, ResultsAreThoseOfPlainProducts)
 {
     for (int num_ranks = 1; num_ranks <= SCENE_RANKS; num_ranks *= 2)
-        ranks_run(num_ranks, 20000, check_forms, NULL);
-    ranks_run(3, 20000, check_forms, NULL);
+        ranks_run(num_ranks, 200000, check_forms, NULL);
+    ranks_run(3, 200000, check_forms, NULL);
 }
 
 /* ---- what was gathered, in pages ---- */
@@ -226,7 +226,7 @@ static void page_gathered(rank_of_test *self)
 PST_TEST(Linear, WhatWasGatheredMayGoToPages)
 {
     ranks_run(1, 0, page_gathered, NULL);
-    ranks_run(4, 20000, page_gathered, NULL);
+    ranks_run(4, 200000, page_gathered, NULL);
 }
 
 static void check_alone(rank_of_test *self)
@@ -287,7 +287,7 @@ static void check_traffic(rank_of_test *self)
 PST_TEST(Linear, TrafficIsThatOfTheTable)
 {
     ranks_run(1, 0, check_traffic, NULL);
-    ranks_run(4, 20000, check_traffic, NULL);
+    ranks_run(4, 200000, check_traffic, NULL);
 }
 
 /* ---- the caller's part of `gathered` ---- */
@@ -320,7 +320,7 @@ PST_TEST(Linear, TheInputMayBeItsPlaceInGathered)
 {
     for (uint32_t pieces = 0; pieces < 2; pieces++) {
         ranks_run(1, 0, run_in_place, &pieces);
-        ranks_run(4, 20000, run_in_place, &pieces);
+        ranks_run(4, 200000, run_in_place, &pieces);
     }
 }
 
@@ -354,7 +354,7 @@ static void capture(rank_of_test *self)
 PST_TEST(Linear, AGraphNeedsNoLayer)
 {
     for (unsigned i = 0; i < 8; i++)
-        ranks_run(4, 20000, capture, &i);
+        ranks_run(4, 200000, capture, &i);
 }
 
 /* ---- layers that share a scratch ---- */
@@ -424,6 +424,6 @@ static void share(rank_of_test *self)
 
 PST_TEST(Linear, LayersShareOneScratch)
 {
-    ranks_run(4, 20000, share, NULL);
-    ranks_run(SCENE_RANKS, 20000, share, NULL);
+    ranks_run(4, 200000, share, NULL);
+    ranks_run(SCENE_RANKS, 200000, share, NULL);
 }

@@ -96,7 +96,7 @@ static void check_dense(rank_of_test *self)
 PST_TEST(Mlp, ABlockIsItsLayersWithPagesAndWithout)
 {
     ranks_run(1, 0, check_dense, NULL);
-    ranks_run(RANKS, 20000, check_dense, NULL);
+    ranks_run(RANKS, 200000, check_dense, NULL);
 }
 
 /* The other tensor of the block's ticket is what up has gathered: the activation's backward restores it,
@@ -125,7 +125,7 @@ static void page_gathered(rank_of_test *self)
 PST_TEST(Mlp, WhatWasGatheredMayGoToPages)
 {
     ranks_run(1, 0, page_gathered, NULL);
-    ranks_run(RANKS, 20000, page_gathered, NULL);
+    ranks_run(RANKS, 200000, page_gathered, NULL);
 }
 
 static void check_peak(rank_of_test *self)
@@ -151,7 +151,7 @@ static void check_peak(rank_of_test *self)
 PST_TEST(Mlp, ScratchIsAsSaid)
 {
     ranks_run(1, 0, check_peak, NULL);
-    ranks_run(RANKS, 20000, check_peak, NULL);
+    ranks_run(RANKS, 200000, check_peak, NULL);
 }
 
 /* ---- experts ---- */
@@ -206,5 +206,5 @@ static void capture(rank_of_test *self)
 PST_TEST(Mlp, AGraphOfABlockRunsAgain)
 {
     for (unsigned i = 0; i < 4; i++)
-        ranks_run(RANKS, 20000, capture, &i);
+        ranks_run(RANKS, 200000, capture, &i);
 }

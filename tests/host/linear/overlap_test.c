@@ -7,7 +7,7 @@
 
 #include "tests/host/linear/layer.h"
 
-enum { RANKS = 4, MAX_CALLS = 2 * RANKS, WAIT_MS = 20000 };
+enum { RANKS = 4, MAX_CALLS = 2 * RANKS, WAIT_MS = 200000 };
 
 typedef struct watch {
     rank_of_test *self;

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "bench/plan/tilings.h"
@@ -504,20 +505,26 @@ static uint64_t nanoseconds_to_find(const boxes *b, uint64_t seed)
            (uint64_t)begin.tv_nsec;
 }
 
-/* The tail over seeds; of few seeds the longest. */
+/* The tail over seeds; of few seeds the longest. Of a seed the least time of some rounds: what else the machine does
+ * hits one of them. */
 PST_TEST(PlanExact, NoSeedTakesMuchLonger)
 {
     static const char letters[] = "AHIK";
     static boxes b;
-    uint64_t times[20];
+    uint64_t least[20], times[20], p90 = 0;
     const uint32_t num = psti_test_cases(20);
     for (int i = 0; letters[i] != 0; i++) {
         b = read_instance(letters[i]);
         CHECK_MSG(b.n > 0, "instance %c is missing", letters[i]);
-        for (uint32_t seed = 0; seed < num; seed++)
-            times[seed] = nanoseconds_to_find(&b, seed);
-        qsort(times, num, sizeof(*times), by_number);
-        const uint64_t p90 = times[(num * 9 + 9) / 10 - 1];
+        for (int round = 0; round == 0 || (round < 8 && p90 > 2 * times[num / 2]); round++) {
+            for (uint32_t seed = 0; seed < num; seed++) {
+                const uint64_t taken = nanoseconds_to_find(&b, seed);
+                least[seed] = round > 0 && least[seed] < taken ? least[seed] : taken;
+            }
+            memcpy(times, least, num * sizeof(*times));
+            qsort(times, num, sizeof(*times), by_number);
+            p90 = times[(num * 9 + 9) / 10 - 1];
+        }
         CHECK_MSG(p90 <= 2 * times[num / 2], "%c: p90 %" PRIu64 " ns, median %" PRIu64, letters[i],
                   p90, times[num / 2]);
     }

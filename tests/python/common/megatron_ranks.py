@@ -18,7 +18,7 @@ def run_ranks(names):
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                   env=environment) for rank in range(2)]
         try:
-            texts = [rank.communicate(timeout=240)[0] for rank in ranks]
+            texts = [rank.communicate(timeout=900)[0] for rank in ranks]
         finally:
             for rank in ranks:
                 rank.kill()

@@ -41,7 +41,7 @@ class Ranks(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             children = [subprocess.Popen([sys.executable, __file__, "rank", str(rank), folder],
                                          stdout=subprocess.PIPE, text=True) for rank in range(RANKS)]
-            texts = [child.communicate(timeout=240)[0] for child in children]
+            texts = [child.communicate(timeout=900)[0] for child in children]
         self.assertEqual([child.returncode for child in children], [0, 0])
         (first, first_alone), (second, second_alone) = (json.loads(text.splitlines()[-1]) for text in texts)
         self.assertEqual(first, second)

@@ -75,7 +75,7 @@ def environment(**more):
 
 
 def run(*command, **options):
-    done = subprocess.run(list(map(str, command)), text=True, stdout=subprocess.PIPE, timeout=280,
+    done = subprocess.run(list(map(str, command)), text=True, stdout=subprocess.PIPE, timeout=900,
                           stderr=subprocess.STDOUT, env=environment(), check=False, **options)
     if done.returncode:
         raise AssertionError(f"{' '.join(map(str, command))}:\n{done.stdout[-4000:]}")

@@ -234,7 +234,7 @@ class Loops(StashTest):
             warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
             child = os.fork()
         if child == 0:
-            signal.alarm(10)
+            signal.alarm(120)
             os._exit(0 if is_well() else 1)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
         self.assertTrue(is_well())

@@ -95,7 +95,7 @@ class Closing(StashTest):
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
         for one in (thread, other):
-            one.join(10)
+            one.join(240)
             self.assertFalse(one.is_alive(), "they wait for each other")
 
     def test_as_a_context(self):

@@ -41,6 +41,19 @@ def run_measured(*arguments):
     return os.waitstatus_to_exitcode(status), usage.ru_maxrss << 10, text
 
 
+def read_to_end(terminal):
+    """What a terminal holds after its other side was closed: reads give parts, then EIO."""
+    parts = []
+    while True:
+        try:
+            part = os.read(terminal, 4096)
+        except OSError:
+            part = b""
+        if not part:
+            return b"".join(parts).decode()
+        parts.append(part)
+
+
 def shown_on_terminal(*command, until=None):
     """What the command shows there, on stderr: all of it, or until the text comes, and then it is ended."""
     main, terminal = os.openpty()
@@ -49,7 +62,7 @@ def shown_on_terminal(*command, until=None):
         os.close(terminal)
         with contextlib.suppress(OSError):  # the other side was closed, and all was read
             while until is None or until.encode() not in shown:
-                if not select.select([main], [], [], 60)[0]:
+                if not select.select([main], [], [], 600)[0]:
                     break
                 shown += os.read(main, 4096)
             process.kill()

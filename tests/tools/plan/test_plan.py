@@ -203,9 +203,12 @@ class EndsEarly(PlanTest):
             return
         path = os.path.join(cli.SOURCE, "tests/data/minimalloc/A.1048576.csv")
         first = self.plan("--minimalloc", path, "--max-steps", 1)
-        report = self.plan("--minimalloc", path, "--method", "mip", "--deadline", 0.5)
-        self.assertEqual((report["status"], report["ended_by"]), ("feasible", "deadline"))
-        self.assertLess(report["seconds"], 2.9)
+        for _ in range(5):  # a stall of the machine makes one late
+            report = self.plan("--minimalloc", path, "--method", "mip", "--deadline", 0.5)
+            self.assertEqual((report["status"], report["ended_by"]), ("feasible", "deadline"))
+            if report["seconds"] < 2:
+                break
+        self.assertLess(report["seconds"], 2)
         if report["stage"] == "mip":
             self.assertLessEqual(report["peak"], first["peak"])
         else:
@@ -214,13 +217,13 @@ class EndsEarly(PlanTest):
     def test_progress(self):
         """On a terminal only, after two seconds, and away at the end."""
         main, terminal = os.openpty()
-        command = [cli.BINARY, "plan", "--minimalloc", unproved(), "--deadline", "2.5"]
+        command = [cli.BINARY, "plan", "--minimalloc", unproved(), "--deadline", "4.5"]
         result = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, timeout=240, check=False)
         self.assertEqual(result.returncode, 0)
-        shown = os.read(main, 4096).decode()
-        os.close(main)
         os.close(terminal)
-        self.assertEqual(shown, "planning: second 3 of 3\r\033[K")
+        shown = cli.read_to_end(main)
+        os.close(main)
+        self.assertRegex(shown, r"\A(?:planning: second [345] of 5\r\033\[K)+\Z")
 
 
 class Budget(PlanTest):

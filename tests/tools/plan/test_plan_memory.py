@@ -16,7 +16,7 @@ MOST_BYTES = 300 # of memory for a tensor, which is two requests
 
 class PlanMemoryTest(CommandTest):
     def check(self, trace, *flags):
-        code, taken, text = run_measured("plan", "--trace", trace, *flags)
+        code, taken, text = run_measured("plan", "--trace", trace, "--deadline", 3600, *flags)
         tensors = int(re.search(r"^tensors: (\d+)$", text, re.MULTILINE)[1])
         self.assertEqual(code, 0)
         self.assertLess(taken / tensors, MOST_BYTES, text)

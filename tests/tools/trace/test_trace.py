@@ -531,24 +531,28 @@ class Progress(CommandTest):
         with subprocess.Popen([cli.BINARY, "trace", "--memo", "-", "--out", pipe], stdin=subprocess.PIPE,
                               stdout=subprocess.DEVNULL, stderr=terminal) as process:
             os.close(terminal)
-            time.sleep(4)
+            shown = ""
+            while "reading the trace: second 4" not in shown:
+                shown += os.read(main, 4096).decode()
             process.stdin.write(b"".join(b"malloc %d 512\nfree %d\n" % (i, i) for i in range(1, 10000)))
             process.stdin.close()
             with open(pipe, "rb") as file:
-                time.sleep(1.2)
+                while "writing the trace: second" not in shown:
+                    shown += os.read(main, 4096).decode()
                 file.read()
-        shown = os.read(main, 4096).decode()
+        shown += cli.read_to_end(main)
         os.close(main)
         self.assertEqual(process.returncode, 0)
         seconds = re.fullmatch(r"(?:reading the trace: second (\d+)\r\033\[K)+"
-                               r"(?:writing the trace: second (\d+)\r\033\[K)+", shown)
+                               r"(?:writing the trace: second (\d+)\r\033\[K)+"
+                               r"(?:summing up the trace: second \d+\r\033\[K)*", shown)
         self.assertTrue(seconds and 3 <= int(seconds[1]) <= int(seconds[2]), shown)
 
     def test_expanding(self):
         path = self.write("malloc 1 512\nmalloc 2 512\nfree 2\nfree 1\n")
         shown = cli.shown_on_terminal(cli.BINARY, "trace", "--memo", path, "--expand", 30000, "--num-micro-batches", 300,
                                       "--forward", "0:2", "--backward", "2:4", until="expanding the trace: second")
-        self.assertRegex(shown, "^expanding the trace: second ")
+        self.assertIn("expanding the trace: second ", shown)
 
     def test_writing(self):
         """Into a pipe, where a slow reader lets it wait."""
@@ -566,7 +570,8 @@ class Progress(CommandTest):
         reader.join()
         self.assertIn("writing the trace: second ", shown)
         self.assertTrue(shown.endswith("\r\033[K"), shown)
-        self.assertEqual(cli.shown_on_terminal(*command, self.path("fast")), "")
+        fast = [cli.BINARY, "trace", "--derive", "--num-layers", 2, "--num-micro-batches", 1, "--out", self.path("fast")]
+        self.assertIn("", (cli.shown_on_terminal(*fast) for _ in range(5)))  # a stall of the machine makes one slow
 
     def test_no_line_between_rows(self):
         """Where rows are shown on the terminal, they are the progress."""
