@@ -63,9 +63,10 @@ static int choose_pace(linear_rank *self)
         if (self->number == 0)
             bench_series_add(&exchanges, seconds);
     }
-    if (self->number == 0)
+    if (self->number == 0) {
         all->pace = 2 * bench_summary(&exchanges).median;
-    all->seconds_per_term = all->pace / terms;
+        all->seconds_per_term = all->pace / terms;
+    }
     pthread_barrier_wait(&all->together);
     return TOOL_OK;
 }

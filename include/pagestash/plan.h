@@ -94,8 +94,8 @@ typedef struct pst_plan_config {
 
 #define PST_PLAN_CONFIG_INIT PST_INIT(pst_plan_config)
 
-/* Behind is_over a run still stacks what is not placed and gives its memory back: at most about so many
- * nanoseconds a tensor (docs/planner.md). Who has a deadline lets is_over be true so much earlier. */
+/* Behind is_over a run still stacks what is not placed and gives its memory back: about so many nanoseconds
+ * a tensor (docs/planner.md). Who has a deadline lets is_over be true so much earlier. */
 #define PST_PLAN_FINISH_NS 8
 
 /* What is known of the plan. */

@@ -1,6 +1,7 @@
 /* mip_test FOLDER: the mixed-integer program against brute force, MEMO's example and a layer's
  * forward; the written file read back by the solver. Prints nothing if all is right. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "tools/common/tool.h"
 #include "tools/plan/mip.h"
 #include "tools/plan/mip_cbc.h"
+#include "tools/plan/plan.h"
 
 #define EXPECT(condition, ...)                              \
     do {                                                    \
@@ -459,9 +461,30 @@ static void refused(void)
     EXPECT(offsets[0] == 5 && offsets[1] == 5, "offsets are written");
 }
 
+/* Of a deadline the command keeps back what the planner needs to finish, and at most a tenth. */
+static void watch_keeps_back(void)
+{
+    static const struct {
+        double seconds, left;
+        uint64_t num_tensors;
+    } of[] = {{10, 10, 0},
+              {10, 10 - 8e-3, 1000000},
+              {0.1, 0.1 - 8e-4, 100000},
+              {0.1, 0.09, 4000000},
+              {0, 0, 1000}};
+    for (size_t i = 0; i < sizeof(of) / sizeof(of[0]); i++) {
+        plan_watch watch;
+        plan_watch_begin(&watch, of[i].seconds, of[i].num_tensors);
+        plan_watch_end(&watch);
+        EXPECT(fabs(watch.seconds - of[i].left) < 1e-9, "watch %zu: %g s, not %g", i, watch.seconds,
+               of[i].left);
+    }
+}
+
 int main(int argc, char **argv)
 {
     EXPECT(argc == 2, "usage: mip_test FOLDER");
+    watch_keeps_back();
     if (mip_cbc_load() == NULL) {
         puts("no CBC");
         return SKIPPED;
