@@ -156,7 +156,7 @@ class SearchTest(EstimateTest):
     def test_search_computes_anew_what_it_must(self):
         """Nothing where that fits, nor more than was asked where a flag said so."""
         flags = ["--preset", "deepseek-v3", "--world-size", 1024, "--global-batch-size", 8192,
-                 "--use-distributed-optimizer", "--search"]
+                 "--pipeline-model-parallel-size", 16, "--use-distributed-optimizer", "--search"]
         kinds = [entry["recompute"] for entry in self.object(*flags)["best"]]
         self.assertGreater(len(set(kinds)), 1)
         self.assertEqual({entry["recompute"] for entry in self.object(*flags, "--gpu-memory", "640GiB")["best"]},
