@@ -40,9 +40,10 @@
 #define PSTI_PAUSE() __nanosleep(64)
 #define PSTI_SYNC_TEAM() psti_sync_team()
 
+/* One instruction for blocks of one team and of several, where a kernel may be launched with either. */
 PSTI_DEVICE void psti_sync_team()
 {
-    if (blockDim.x <= PSTI_MAX_THREADS)
+    if (blockDim.x < PSTI_MAX_THREADS)
         __syncthreads();
     else
         asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.x / PSTI_MAX_THREADS), "n"(PSTI_MAX_THREADS)

@@ -76,6 +76,7 @@ static inline uint64_t reset_work(const psti_control_args *args)
 
 PSTI_KERNEL(reset_kernel, psti_control_args, args)
 {
+    PSTI_ASSUME_ONE_TEAM();
     const bool pages = (args.what & PST_RESET_PAGES) != 0;
     psti_pool_state *state = args.pool.state;
     if (pages)
@@ -101,6 +102,7 @@ static inline uint64_t resize_work(const psti_control_args *args)
 
 PSTI_KERNEL(resize_kernel, psti_control_args, args)
 {
+    PSTI_ASSUME_ONE_TEAM();
     const uint32_t first = team_of() * num_threads() + thread_of();
     const uint32_t stride = num_teams() * num_threads();
     psti_pool_state *state = args.pool.state;
@@ -128,6 +130,7 @@ static inline uint64_t slab_work(const psti_slab_args *args)
 
 PSTI_KERNEL(slab_kernel, psti_slab_args, args)
 {
+    PSTI_ASSUME_ONE_TEAM();
     const uint32_t first = team_of() * num_threads() + thread_of();
     for (uint32_t i = first; i < args.num; i += num_teams() * num_threads())
         psti_make_record(&args, i);
@@ -150,6 +153,7 @@ PSTI_DEVICE void work_out_quantiles(block_scratch &scratch, const psti_pool_view
 /* One block. */
 PSTI_KERNEL(step_kernel, psti_control_args, args)
 {
+    PSTI_ASSUME_ONE_TEAM();
     PSTI_SHARED(block_scratch, scratch);
     pst_pool_status *status = args.pool.status;
     if (thread_of() == 0) {
@@ -170,6 +174,7 @@ PSTI_KERNEL(step_kernel, psti_control_args, args)
 /* One block. */
 PSTI_KERNEL(expect_kernel, psti_expect_args, args)
 {
+    PSTI_ASSUME_ONE_TEAM();
     if (thread_of() == 0)
         psti_expect_word(&args);
 }
@@ -187,6 +192,7 @@ PSTI_DEVICE void check_one(check_counts &counts, bool right)
 /* One block: a pass over the free ids and the tables of live tickets. */
 PSTI_KERNEL(check_kernel, psti_control_args, args)
 {
+    PSTI_ASSUME_ONE_TEAM();
     PSTI_SHARED(block_scratch, scratch);
     const psti_pool_view &pool = args.pool;
     const psti_pool_state *state = pool.state;

@@ -150,6 +150,7 @@ static inline uint64_t fill_work(const psti_pattern_args *args)
 
 PSTI_KERNEL(fill_kernel, psti_pattern_args, args)
 {
+    PSTI_ASSUME_ONE_TEAM();
     PSTI_SHARED(count_sums, sums);
     pattern_range range;
     read_counts(sums, args);
@@ -166,6 +167,7 @@ static inline uint64_t verify_work(const psti_pattern_args *args)
 
 PSTI_KERNEL(verify_kernel, psti_pattern_args, args)
 {
+    PSTI_ASSUME_ONE_TEAM();
     PSTI_SHARED(block_scratch, scratch);
     PSTI_SHARED(count_sums, sums);
     pattern_range range;
