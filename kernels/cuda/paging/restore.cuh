@@ -261,8 +261,8 @@ PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_arg
         fused.clear(s);
     if (Fused::kIs && jobs & STOPS)
         return;
-    /* registers, or a branch */
-    const bool wrote = Fused::kIs ? jobs & PSTI_JOBS_BEFORE : before;
+    /* whichever spills less */
+    const bool wrote = Copier::kIsSmall ? before : jobs & PSTI_JOBS_BEFORE;
     leave(wrote);
     second_look now = {0, 0, false, false};
     if (is_helper())
