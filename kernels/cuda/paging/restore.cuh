@@ -261,7 +261,7 @@ PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_arg
         fused.clear(s);
     if (Fused::kIs && jobs & STOPS)
         return;
-    /* whichever spills less */
+    /* whichever spills less: where jobs are planned and then none, nothing was written */
     const bool wrote = Copier::kIsSmall ? before : jobs & PSTI_JOBS_BEFORE;
     leave(wrote);
     second_look now = {0, 0, false, false};

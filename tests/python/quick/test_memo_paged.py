@@ -10,12 +10,14 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import torch
 from common import moe
 from common.edges import setUpModule, tearDownModule  # noqa: F401 pylint: disable=unused-import
+from common.needs import from_torch
 from pagestash import Error, memo
 from pagestash.schedule import Schedule
 from torch import nn
 
 torch.set_num_threads(1)
 TOKENS = 48
+GROUPED = from_torch(2, 10, what="torch.nn.functional.grouped_mm")
 
 
 class Case(unittest.TestCase):
@@ -77,6 +79,7 @@ class Case(unittest.TestCase):
 
 
 class Equal(Case):
+    @GROUPED
     def test_dense_layers_swapped_and_experts_paged(self):
         for fields in ({}, {"ep": 2, "micro": 2, "dtype": torch.bfloat16}):
             with self.subTest(**fields):
@@ -92,6 +95,7 @@ class Equal(Case):
                 self.assertEqual([one.keep == "paged" for one in report.layers], 3 * ([False] + shape.ep * [True]))
                 self.assertRegex(str(report), r"layer 1 of chunk 0 +paged +- +96 .*\n(.*\n)*\d+ pages of \d+ KiB")
 
+    @GROUPED
     def test_one_budget_for_both(self):
         shape, room = self.shape(), 1 << 20
         run = self.same(shape, steps=2, fraction="auto", host_bytes=room, gpu_bytes=room)
@@ -101,6 +105,7 @@ class Equal(Case):
         with self.assertRaisesRegex(Error, r"gpu_bytes 100000: \d+ pages take \d+ bytes, .* without any buffer"):
             self.same(shape, steps=1, gpu_bytes=100_000, host_bytes=room)
 
+    @GROUPED
     def test_all_forwards_first(self):
         run = self.same(self.shape(micro=2, layers=2), "FFBB", steps=2, schedule=Schedule("gpipe", num_micro_batches=2),
                         page_bytes=16384)
@@ -110,6 +115,7 @@ class Equal(Case):
         self.same(self.shape(layers=2, layout="segments"), steps=2, num_streams=2, host_pages=64, pages=2,
                   page_bytes=16384, keep_last=0)
 
+    @GROUPED
     def test_chunks(self):
         """Interleaved, with a boundary between two blocks."""
         schedule, shape = Schedule("interleaved", num_chunks=2, num_micro_batches=2, group=2), self.shape(layers=2)
@@ -139,6 +145,7 @@ class Equal(Case):
         figures = run.scheduler.stats()
         self.assertEqual((figures.visits, figures.stashed, figures.swapped, run.deviations), (8, 4, 4, {}))
 
+    @GROUPED
     def test_nothing_but_experts(self):
         """The rest is as it is."""
         shape = self.shape()
