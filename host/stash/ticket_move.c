@@ -25,12 +25,15 @@ static uint32_t next_op(pst_pool *pool)
 void psti_move_describe(psti_move_args *args)
 {
     args->max_segments = 1;
+    args->held_space = 0;
     args->is_plain = args->num_spaces > 0;
     args->num_looked = 0;
     args->apart = 0;
     args->odd = 0;
     for (uint32_t i = 0; i < args->num_spaces; i++) {
         const uint32_t num_segments = args->spaces[i].num_segments;
+        if (args->max_segments == 1 && num_segments > 1)
+            args->held_space = i;
         args->max_segments = num_segments > args->max_segments ? num_segments : args->max_segments;
         args->is_plain &= num_segments == 1 && args->spaces[i].num_summed == 0;
     }

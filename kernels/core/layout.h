@@ -177,6 +177,7 @@ typedef struct psti_move_args {
     uint32_t backend;  /* a pst_backend */
     uint32_t host_num; /* stash: the fraction of its pages that prefers the host tier */
     uint32_t host_den;
+    uint32_t held_space; /* the first with several segments, whose counts a team reads at once */
     psti_space spaces[PSTI_MAX_SPACES];
     psti_tensor tensors[PSTI_MAX_TENSORS];
 } psti_move_args;

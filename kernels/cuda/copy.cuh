@@ -201,11 +201,11 @@ PSTI_DEVICE void copy_tail(unsigned char *to, const unsigned char *from, uint32_
         to[whole + thread_of()] = from[whole + thread_of()];
 }
 
-/* Of 32 tiles of a team, where those lie that are one run of memory although their tensor is not.
- * Beside the copier, since kernels that are small have no room for it. */
+/* Runs of memory that make up the next few tiles of a team, of a tensor that is not one run. Beside the copier,
+ * since kernels that are small have no room for it. */
 struct tile_runs {
     uint64_t rows[PSTI_WARP];
-    uint32_t bytes[PSTI_WARP]; /* 0: not one run, or nothing to do */
+    uint32_t places[PSTI_WARP + 1]; /* see run_place; behind the last one 0 */
 };
 
 /* Copies by the threads themselves. */

@@ -1,5 +1,6 @@
-/* Tensors of several segments, of many tiles each: tiles that lie within one, that straddle two or more,
- * that begin at addresses of all kinds; what a restore clears behind each; both tiers of pages. */
+/* Tensors of several segments, of many tiles each: tiles that lie within one, that straddle two or more, up to
+ * more than a batch of runs has room for, that begin at addresses of all kinds; what a restore clears behind each;
+ * both tiers of pages. */
 #include "tests/conformance/conf.h"
 
 enum { SEGMENTS = 6 };
@@ -54,6 +55,20 @@ static void stash(conf_pair *self, const segment_case *from, const int64_t *rows
     ls_stash(&self->ls, self->tickets[0], &self->source);
 }
 
+static void restore_many(conf_pair *self)
+{
+    conf_pair_restore(self, 0, PST_RESTORE_KEEP, PST_TAIL_UNTOUCHED);
+    conf_pair_restore(self, 0, PST_RESTORE_CONSUME, PST_TAIL_ZERO);
+}
+
+/* What is stashed behind restore_many: so there is something to clear. */
+static void restore_few(conf_pair *self)
+{
+    ls_restore(&self->ls, self->tickets[0], &self->destination, PST_RESTORE_KEEP, PST_TAIL_ZERO);
+    conf_pair_restore(self, 0, PST_RESTORE_CONSUME, PST_TAIL_ZERO_ALL);
+    CHECK_EQ(self->ls.oracle->status.flags, 0);
+}
+
 static void try_case(const conf_run *conf, const segment_case *from, pst_pool_mode mode,
                      bool spills)
 {
@@ -69,12 +84,9 @@ static void try_case(const conf_run *conf, const segment_case *from, pst_pool_mo
         return;
     self.destination.model.names_dirty = true;
     stash(&self, from, from->many);
-    conf_pair_restore(&self, 0, PST_RESTORE_KEEP, PST_TAIL_UNTOUCHED);
-    conf_pair_restore(&self, 0, PST_RESTORE_CONSUME, PST_TAIL_ZERO);
+    restore_many(&self);
     stash(&self, from, from->few);
-    ls_restore(&self.ls, self.tickets[0], &self.destination, PST_RESTORE_KEEP, PST_TAIL_ZERO);
-    conf_pair_restore(&self, 0, PST_RESTORE_CONSUME, PST_TAIL_ZERO_ALL);
-    CHECK_EQ(self.ls.oracle->status.flags, 0);
+    restore_few(&self);
     CHECK(spills == (self.ls.oracle->status.spilled_pages > 0));
     conf_pair_close(&self);
 }
@@ -93,5 +105,97 @@ CONFORMANCE(Segments, OfBothTiers)
     for (uint32_t i = 0; i < CASES && !psti_test_failed(); i++) {
         try_case(conf, &cases[i], (pst_pool_mode)(i % 2), true);
         CHECK_MSG(!psti_test_failed(), "%s", cases[i].name);
+    }
+}
+
+/* Segments that are many to a tile. */
+typedef struct runs_case {
+    const char *name;
+    uint32_t segments;
+    int64_t capacity;
+    uint64_t row_bytes;
+    bool full; /* every segment, at first */
+} runs_case;
+
+static const runs_case runs_cases[] = {
+    {"as many runs to a tile as a batch has room for", 300, 1, 512, true},
+    {"more", 300, 1, 496, true},
+    {"about five", 200, 100, 64, false},
+    {"one more, in some tiles, than there is room left for", 400, 3, 432, false},
+    {"ends at all addresses", 300, 60, 17, false},
+    {"few that are not empty", 1000, 4, 256, false},
+};
+enum { RUNS_CASES = sizeof(runs_cases) / sizeof(runs_cases[0]), OTHERS = 7 };
+
+/* The first tensor is of the space that is not the first: counts of others are read when it is planned. */
+static shape make_runs_shape(const runs_case *from)
+{
+    shape made = {.group = {.num_spaces = 2, .num_tensors = 3}};
+    oracle_group *group = &made.group;
+    group->spaces[0] = (pst_row_space){.kind = PST_ROWS_SEGMENTS,
+                                       .count_type = PST_COUNT_INT64,
+                                       .capacity = from->capacity,
+                                       .num_segments = from->segments};
+    group->spaces[1] = (pst_row_space){.kind = PST_ROWS_SEGMENTS,
+                                       .count_type = PST_COUNT_INT32,
+                                       .capacity = 6,
+                                       .num_segments = OTHERS};
+    uint64_t at = 64;
+    for (uint32_t t = 0; t < 3; t++) {
+        const uint32_t space = t == 0;
+        const uint64_t row_bytes = t == 0 ? 4096 : from->row_bytes;
+        const uint64_t stride =
+            ((uint64_t)group->spaces[space].capacity * row_bytes + 15) / 16 * 16;
+        group->tensors[t] = (pst_tensor){.row_bytes = row_bytes, .space = space};
+        group->segment_strides[t] = stride;
+        group->at[t] = at;
+        at += stride * group->spaces[space].num_segments + 64;
+    }
+    made.arena_bytes = (size_t)at;
+    return made;
+}
+
+static int64_t some_rows(conf_pair *self, const runs_case *from)
+{
+    const uint64_t drawn = oracle_random_below(&self->random, 8);
+    const uint64_t rows = oracle_random_below(&self->random, (uint64_t)from->capacity + 1);
+    return from->segments == 1000 && drawn ? 0 : (int64_t)rows;
+}
+
+static void stash_runs(conf_pair *self, const runs_case *from, bool full)
+{
+    int64_t counts[PST_MAX_SEGMENTS + OTHERS];
+    for (uint32_t s = 0; s < from->segments; s++)
+        counts[s] = full ? from->capacity : some_rows(self, from);
+    for (uint32_t s = 0; s < OTHERS; s++)
+        counts[from->segments + s] = (int64_t)oracle_random_below(&self->random, 7);
+    ls_group_fill(&self->ls, &self->source, &self->random);
+    ls_group_set_counts(&self->ls, &self->source, counts);
+    ls_stash(&self->ls, self->tickets[0], &self->source);
+}
+
+static void try_runs(const conf_run *conf, const runs_case *from, pst_pool_mode mode, bool spills)
+{
+    static conf_pair self;
+    const shape like = make_runs_shape(from);
+    ls_options options = conf_options(mode, spills ? 3 : 200, (uint64_t)(from - runs_cases));
+    options.num_host_pages = spills ? 200 : 0;
+    options.page_bytes = 65536;
+    conf_vary(conf, options.seed + mode);
+    if (!conf_pair_open(&self, conf, &options, &like, NULL, 1))
+        return;
+    self.destination.model.names_dirty = true;
+    stash_runs(&self, from, from->full);
+    restore_many(&self);
+    stash_runs(&self, from, false);
+    restore_few(&self);
+    conf_pair_close(&self);
+}
+
+CONFORMANCE(Segments, OfManyRuns)
+{
+    for (uint32_t i = 0; i < RUNS_CASES && !psti_test_failed(); i++) {
+        try_runs(conf, &runs_cases[i], (pst_pool_mode)(i % 2), i % 3 == 2);
+        CHECK_MSG(!psti_test_failed(), "%s", runs_cases[i].name);
     }
 }

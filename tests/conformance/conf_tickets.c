@@ -200,8 +200,9 @@ CONFORMANCE(Tickets, RowsAroundTheEndsOfPages)
 /* Fault rows 9. */
 CONFORMANCE(Tickets, EverySegmentsCountIsChecked)
 {
-    enum { SEGMENTS = 300 };
-    static const uint32_t segments[] = {0, 1, 31, 32, 63, 64, 255, 256, SEGMENTS - 1};
+    enum { SEGMENTS = 800 }; /* a team reads 64 or 384 at once */
+    static const uint32_t segments[] = {0,   1,   31,  32,  63,  64,  65,          191,
+                                        192, 383, 384, 385, 767, 768, SEGMENTS - 1};
     const ls_options options = conf_options(PST_POOL_ORDERED, 200, 0);
     const shape like = conf_segments_shape(SEGMENTS, 9, 100);
     oracle_random random = oracle_random_seeded(1);

@@ -221,9 +221,32 @@ PSTI_DEVICE void plan_plain(tile_plan &plan, const psti_move_args &, const int64
     plan.fits = fits;
 }
 template <stream_kind kKind>
-PSTI_DEVICE void plan_tiles(tile_plan &plan, const psti_move_args &, const int64_t *)
+PSTI_DEVICE void plan_tiles(tile_plan &plan, const psti_move_args &, const int64_t *,
+                            const uint64_t *)
 {
     plan.fits = 1;
+}
+template <uint32_t kRingBytes> PSTI_DEVICE uint64_t *segment_table(const psti_move_args &)
+{
+    return NULL;
+}
+struct two_counts {
+};
+PSTI_DEVICE bool has_segments(const psti_move_args &)
+{
+    return false;
+}
+PSTI_DEVICE uint32_t first_reader()
+{
+    return 0;
+}
+template <stream_kind kKind> PSTI_DEVICE two_counts first_counts(const psti_move_args &)
+{
+    return {};
+}
+template <stream_kind kKind, class Copier>
+PSTI_DEVICE void hold_counts(tile_plan &, const psti_move_args &, const two_counts &)
+{
 }
 PSTI_DEVICE uint64_t num_tiles_of(const tile_plan &)
 {

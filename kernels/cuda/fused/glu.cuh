@@ -127,7 +127,7 @@ PSTI_DEVICE void forward_rows(move_shared &s, const psti_glu_args &args, const u
     const uint32_t me = lane_of() % slots.lanes;
     for (uint64_t slot = slots.first + lane_of() / slots.lanes; slot < slots.num;
          slot += slots.step) {
-        const row_place row = row_in_slot(s.plan, args.move, starts, input, slots, slot, NULL);
+        const row_place row = row_in_slot(args.move, starts, input, slots, slot);
         if (row.is_there)
             forward_row<Element>(args.glu, input, pages, has_pages, row, me, slots.lanes);
     }
@@ -271,9 +271,8 @@ PSTI_DEVICE float sum_of_row(float mine, uint32_t lanes)
 }
 
 template <class Element>
-PSTI_DEVICE void backward_rows(move_shared &s, const psti_glu_args &args, const uint64_t *starts,
-                               uint64_t bytes, const int64_t *counts,
-                               const psti_page_rows &in_pages)
+PSTI_DEVICE void backward_rows(const psti_glu_args &args, const uint64_t *starts, uint64_t bytes,
+                               bool has_pages, const psti_page_rows &in_pages)
 {
     const psti_tensor &input = args.move.tensors[args.glu.tensor];
     const row_slots slots = slots_of(bytes, input.row_bytes, num_vectors(args.glu, Element::kPer));
@@ -281,12 +280,11 @@ PSTI_DEVICE void backward_rows(move_shared &s, const psti_glu_args &args, const 
     const uint32_t me = lane_of() % slots.lanes;
 #pragma unroll 1
     for (uint64_t slot = slots.first; slot < slots.num; slot += slots.step) {
-        const row_place row = row_in_slot(s.plan, args.move, starts, input, slots,
-                                          slot + lane_of() / slots.lanes, counts);
+        const row_place row =
+            row_in_slot(args.move, starts, input, slots, slot + lane_of() / slots.lanes);
         float sum = 0;
         if (row.is_there)
-            sum =
-                backward_row<Element>(args.glu, input, pages, counts != NULL, row, me, slots.lanes);
+            sum = backward_row<Element>(args.glu, input, pages, has_pages, row, me, slots.lanes);
         if (args.glu.probability_gradient.base == NULL)
             continue;
         sum = sum_of_row(sum, slots.lanes);
@@ -357,9 +355,9 @@ struct glu_backward {
         if (bytes == 0)
             return;
         if (args.glu.dtype == PST_GLU_FP32)
-            backward_rows<element_32>(s, args, starts, bytes, counts, in_pages);
+            backward_rows<element_32>(args, starts, bytes, pages, in_pages);
         else
-            backward_rows<element_16>(s, args, starts, bytes, counts, in_pages);
+            backward_rows<element_16>(args, starts, bytes, pages, in_pages);
     }
     PSTI_DEVICE_METHOD void clear(move_shared &s) const
     {
@@ -384,9 +382,11 @@ PSTI_DEVICE void plan_alone(move_shared &s, const psti_move_args &args)
             plan_plain<NEW>(s.plan, args, NULL, fits);
     }
     if (!args.is_plain) {
+        if (thread_of() == 0)
+            s.plan.held = PSTI_NONE_HELD;
         add_up(s.plan.sums, args.spaces, args.num_spaces);
         PSTI_SYNC_TEAM();
-        plan_tiles<NEW>(s.plan, args, NULL);
+        plan_tiles<NEW>(s.plan, args, NULL, segment_table<0>(args));
     }
     PSTI_SYNC_TEAM();
 }

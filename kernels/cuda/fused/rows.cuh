@@ -36,15 +36,8 @@ PSTI_DEVICE row_slots slots_of(uint64_t bytes, uint64_t row_bytes, uint32_t vect
     return slots;
 }
 
-/* Rows of the segment: of the ticket where there are its counts, else as the caller says. */
-PSTI_DEVICE uint64_t rows_of(const tile_plan &plan, const psti_move_args &args,
-                             const psti_tensor &tensor, uint32_t segment, const int64_t *counts)
-{
-    return counts ? live_rows<KEPT>(plan, args, tensor, segment, counts)
-                  : live_rows<NEW>(plan, args, tensor, segment, NULL);
-}
-
-/* Where the segments of one tensor start, for row_in_slot; bytes of its stream. By the whole team. */
+/* Where the segments of one tensor start, for row_in_slot; bytes of its stream. counts: of the ticket where it
+ * has them, else the caller's are meant. By the whole team. */
 PSTI_DEVICE uint64_t plan_rows(move_shared &s, const psti_move_args &args, uint64_t *starts,
                                uint32_t tensor, const int64_t *counts)
 {
@@ -60,9 +53,8 @@ PSTI_DEVICE uint64_t plan_rows(move_shared &s, const psti_move_args &args, uint6
 }
 
 /* The row that begins in the slot, if one does. */
-PSTI_DEVICE row_place row_in_slot(const tile_plan &plan, const psti_move_args &args,
-                                  const uint64_t *starts, const psti_tensor &tensor,
-                                  const row_slots &slots, uint64_t slot, const int64_t *counts)
+PSTI_DEVICE row_place row_in_slot(const psti_move_args &args, const uint64_t *starts,
+                                  const psti_tensor &tensor, const row_slots &slots, uint64_t slot)
 {
     const uint32_t num_segments = args.spaces[tensor.space].num_segments;
     const uint64_t low = slot * tensor.row_bytes;
@@ -72,10 +64,11 @@ PSTI_DEVICE row_place row_in_slot(const tile_plan &plan, const psti_move_args &a
         return {0, 0, 0, false};
     const uint64_t last = psti_min_u64(low + tensor.row_bytes, starts[num_segments]) - 1;
     const uint32_t segment = segment_at(starts, num_segments, last);
-    const uint64_t row = (last - starts[segment]) / tensor.row_bytes;
-    const uint64_t in = starts[segment] + row * tensor.row_bytes;
-    const uint64_t rows = rows_of(plan, args, tensor, segment, counts);
-    return {row, in, segment, in >= low && row < rows};
+    const uint64_t start = start_of(starts, segment);
+    const uint64_t row = (last - start) / tensor.row_bytes;
+    const uint64_t in = row * tensor.row_bytes;
+    const bool is_live = in < planned_bytes(starts, segment);
+    return {row, start + in, segment, is_live && start + in >= low};
 }
 
 PSTI_DEVICE unsigned char *row_of(const psti_matrix &matrix, const row_place &at)

@@ -271,7 +271,7 @@ PSTI_DEVICE void run_migrate(move_shared &s, page_batch batch, Copier &copier,
                              const psti_move_args &args)
 {
     migration m = {args, s, batch, 0, 0};
-    begin(s, args, false);
+    begin<false, Copier>(s, args);
     if (s.refused)
         return;
     if (is_helper())

@@ -253,20 +253,30 @@ PSTI_DEVICE void prepare_arrival(move_shared &s, const psti_move_args &args, boo
     s.closing = psti_launch_of(launch + 2) - launch - all;
 }
 
-/* Leaves in s.refused whether the pool refuses: then nothing may be done. takes_counts: of a stash, whose
+/* Leaves in s.refused whether the pool refuses: then nothing may be done. kTakesCounts: of a stash, whose
  * arrival it prepares as well, since the plan takes longer than the look.
  *
  * A launch may be brought up while the one before it still runs, so every team waits for that one
  * before it reads anything but its arguments, and before it ends. */
-PSTI_DEVICE void begin(move_shared &s, const psti_move_args &args, bool takes_counts)
+template <bool kTakesCounts, class Copier>
+PSTI_DEVICE void begin(move_shared &s, const psti_move_args &args)
 {
+    two_counts counts = {};
     psti_wait_for_predecessor();
-    if (takes_counts && thread_of() < 2 * PSTI_WARP)
+    if (kTakesCounts && Copier::kIsSmall && has_segments(args))
+        counts = first_counts<NEW>(args);
+    if (kTakesCounts && thread_of() < 2 * PSTI_WARP)
         look_with_counts(s, args);
     else if (thread_of() < PSTI_WARP)
         look_at_pool<false>(s, args);
-    if (takes_counts && !args.is_plain)
+    if (kTakesCounts && !args.is_plain) {
+        if (thread_of() >= first_reader() && has_segments(args)) {
+            if (!Copier::kIsSmall)
+                counts = first_counts<NEW>(args);
+            hold_counts<NEW, Copier>(s.plan, args, counts);
+        }
         add_up(s.plan.sums, args.spaces, args.num_spaces);
+    }
     if (thread_of() < PSTI_WARP) {
         __syncwarp();
         const uint32_t refused = refusal_of(s, args);
@@ -274,7 +284,7 @@ PSTI_DEVICE void begin(move_shared &s, const psti_move_args &args, bool takes_co
             tell_refusal(args, refused);
         if (thread_of() == 0)
             s.refused = refused;
-        if (takes_counts)
+        if (kTakesCounts)
             prepare_arrival(s, args, is_lost(s, args));
     }
     PSTI_SYNC_TEAM();
@@ -421,10 +431,14 @@ PSTI_DEVICE void forget_ready(const move_shared &s, const psti_move_args &args)
  * overwritten: a late arrival of another operation stays there, to be found by that one's last team. */
 PSTI_DEVICE void finish(const move_shared &s, const psti_move_args &args)
 {
-    if (args.pool.concurrent) /* only its own: another's teams may still wait */
-        psti_cas_relaxed_u64(&args.ticket->arrive_in,
+    uint64_t *word = launch_word(args);
+    if (args.pool.concurrent) { /* only its own: another's teams may still wait */
+        /* from the word, or a register would hold args.ticket through the whole restore */
+        unsigned char *ticket = (unsigned char *)word - offsetof(psti_ticket_record, launch);
+        psti_cas_relaxed_u64(&((psti_ticket_record *)ticket)->arrive_in,
                              psti_launch_word(launch_seen(s, args), args.op), 0);
-    psti_add_release_u64(launch_word(args), s.closing);
+    }
+    psti_add_release_u64(word, s.closing);
 }
 
 PSTI_DEVICE uint32_t epoch_of(const move_shared &s)

@@ -173,7 +173,7 @@ PSTI_DEVICE void clear_rows(move_shared &s, const Copier &copier, const psti_mov
     if (thread_of() == 0)
         s.share = share_of_all();
     if (!args.is_plain || Copier::kIsSmall) /* which has no registers for a way of its own */
-        plan_tiles<GAP>(s.plan, args, counts);
+        plan_tiles<GAP>(s.plan, args, counts, segment_table<Copier::kRingBytes>(args));
     else if (is_helper())
         plan_plain<GAP>(s.plan, args, counts, true);
     PSTI_SYNC_TEAM();
@@ -232,11 +232,17 @@ PSTI_DEVICE uint32_t do_share(move_shared &s, Copier &copier, const psti_move_ar
                               uint32_t jobs, Fused fused)
 {
     if (jobs & PLANS)
-        jobs = plan_restore(s, args);
-    if (jobs & COPIES)
+        jobs = plan_restore(s, args, segment_table<Copier::kRingBytes>(args));
+    if (jobs & COPIES) {
         copy_restore(s, copier, args, fused);
-    if (jobs & CLEARS)
+        if (!Copier::kIsSmall)
+            jobs = s.jobs; /* no register holds them meanwhile; nor below */
+    }
+    if (jobs & CLEARS) {
         clear_rows(s, copier, args, jobs);
+        if (!Copier::kIsSmall)
+            jobs = s.jobs;
+    }
     if (jobs & SCRUBS)
         scrub_tiles(s, args, fused);
     /* nobody is the last: the others clear their shares before the launch ends */
@@ -250,7 +256,7 @@ PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_arg
                              Fused fused)
 {
     const uint32_t kPlaces = Copier::kIsSmall ? PSTI_PARKED : 2;
-    uint32_t jobs = begin_restore(s, args);
+    uint32_t jobs = begin_restore<Copier>(s, args);
     const bool before = jobs & PSTI_JOBS_BEFORE;
     if (before) {
         jobs = do_share(s, copier, args, jobs, fused);

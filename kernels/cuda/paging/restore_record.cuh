@@ -142,26 +142,34 @@ PSTI_DEVICE void prepare_restore(move_shared &s, const psti_move_args &args)
     }
 }
 
-/* What is to be done. Only the first warp and the helper have something to do meanwhile, and the more the
- * others do, the longer it takes. */
+/* What is to be done. The more the warps do that nobody waits for, the longer it takes: of a group without segments
+ * they do nothing. In a team of one warp counts are asked for first, so that they come beside the record. */
+template <class Copier>
 PSTI_DEVICE uint32_t begin_restore(move_shared &s, const psti_move_args &args)
 {
     psti_wait_for_predecessor();
     if (thread_of() < PSTI_WARP)
         look_at_pool<false>(s, args);
     PSTI_SYNC_TEAM();
+    two_counts counts = {};
+    if (Copier::kIsSmall && has_segments(args))
+        counts = first_counts<KEPT>(args);
+    if (!Copier::kIsSmall && thread_of() >= first_reader() && has_segments(args))
+        hold_counts<KEPT, Copier>(s.plan, args, first_counts<KEPT>(args));
     if (is_helper())
         prepare_arrival(s, args, false);
     if (thread_of() < PSTI_WARP)
         prepare_restore(s, args);
+    if (Copier::kIsSmall && has_segments(args))
+        hold_counts<KEPT, Copier>(s.plan, args, counts);
     PSTI_SYNC_TEAM();
     return s.jobs;
 }
 
-/* Of a group that is not plain. */
-PSTI_DEVICE uint32_t plan_restore(move_shared &s, const psti_move_args &args)
+/* Of a group that is not plain. table: the team's. */
+PSTI_DEVICE uint32_t plan_restore(move_shared &s, const psti_move_args &args, const uint64_t *table)
 {
-    plan_tiles<KEPT>(s.plan, args, psti_ticket_counts(args.ticket));
+    plan_tiles<KEPT>(s.plan, args, psti_ticket_counts(args.ticket), table);
     if (thread_of() == 0)
         s.jobs = jobs_of(s, args, plan_verdict(s, args));
     PSTI_SYNC_TEAM();

@@ -4,9 +4,11 @@
 
 #include "kernels/cuda/paging/tiles.cuh"
 
-/* Fills `starts` for one tensor. */
+/* Fills the team's table for one tensor: where each segment starts in its stream, a multiple of 16, plus by how
+ * many bytes its rows end before the next one starts; and where the last one ends. Each thread writes where it
+ * alone has read a count that is held there. */
 template <stream_kind kKind>
-PSTI_DEVICE void plan_segments(uint64_t *starts, const tile_plan &plan, block_scratch &scratch,
+PSTI_DEVICE void plan_segments(uint64_t *starts, tile_plan &plan, block_scratch &scratch,
                                const psti_move_args &args, const psti_tensor &tensor,
                                const int64_t *counts)
 {
@@ -18,22 +20,38 @@ PSTI_DEVICE void plan_segments(uint64_t *starts, const tile_plan &plan, block_sc
         uint64_t bytes = 0;
         uint64_t all;
         if (s < num_segments)
-            bytes = psti_round_vector(extent_of<kKind>(plan, args, tensor, s, counts));
-        const uint64_t before = block_exclusive_scan(scratch, bytes, &all);
+            bytes = extent_of<kKind>(plan, args, tensor, s, counts, starts);
+        const uint64_t rounded = psti_round_vector(bytes);
+        const uint64_t before = block_exclusive_scan(scratch, rounded, &all);
         if (s < num_segments)
-            starts[s] = done + before;
+            starts[s] = done + before + (rounded - bytes);
         done += all;
     }
-    if (thread_of() == 0)
+    if (thread_of() == 0) {
         starts[num_segments] = done;
+        plan.held = PSTI_NONE_HELD;
+    }
     PSTI_SYNC_TEAM();
+}
+
+PSTI_DEVICE uint64_t start_of(const uint64_t *starts, uint32_t segment)
+{
+    return starts[segment] & ~(uint64_t)(PSTI_VECTOR_BYTES - 1);
+}
+
+/* Of a tensor that has several segments. */
+PSTI_DEVICE uint64_t planned_bytes(const uint64_t *starts, uint32_t segment)
+{
+    return start_of(starts, segment + 1) - starts[segment];
 }
 
 /* The segment that holds byte `position` of the tensor's stream, which is inside it. */
 PSTI_DEVICE uint32_t segment_at(const uint64_t *starts, uint32_t num_segments, uint64_t position)
 {
     uint32_t low = 0;
-    uint32_t high = num_segments; /* start[low] <= position < start[high] */
+    uint32_t high = num_segments; /* start_of(low) <= position < start_of(high) */
+    /* so that it is not below an entry whose segment starts there */
+    position |= PSTI_VECTOR_BYTES - 1;
     while (high - low > 1) {
         const uint32_t middle = (low + high) / 2;
         if (starts[middle] <= position)
@@ -49,30 +67,81 @@ PSTI_DEVICE uint64_t bytes_left(uint64_t extent, uint64_t offset)
     return extent > offset ? extent - offset : 0;
 }
 
+struct segment_bytes {
+    unsigned char *rows;
+    uint64_t num;
+};
+
+/* The bytes of a segment of the tensor, whose table `starts` is where it has several. Should counts change behind
+ * the plan, those of GAP are fewer than planned, and none behind the capacity. */
+template <stream_kind kKind>
+PSTI_DEVICE segment_bytes bytes_of_segment(const uint64_t *starts, const tile_plan &plan,
+                                           const psti_move_args &args, const psti_tensor &tensor,
+                                           uint32_t segment, const int64_t *counts)
+{
+    const psti_space &space = args.spaces[tensor.space];
+    segment_bytes bytes = {psti_segment_base(&tensor, segment),
+                           plan.extent[&tensor - args.tensors]};
+    if (space.num_segments > 1)
+        bytes.num = planned_bytes(starts, segment);
+    if (kKind != GAP || !counts)
+        return bytes;
+    const uint64_t live =
+        live_rows(args, tensor, count_of<kKind>(plan, args, tensor.space, segment, counts));
+    const uint64_t rows = psti_tensor_rows(&tensor, (uint64_t)space.capacity) - live;
+    bytes.rows += live * tensor.row_stride;
+    bytes.num = psti_min_u64(bytes.num, rows * tensor.row_bytes);
+    return bytes;
+}
+
 struct memory_run {
     uint64_t rows;
     uint32_t bytes; /* 0: there is none */
+    uint32_t in;    /* where in the tile it begins */
 };
 
-/* The live bytes of the tile at position `low` of the tensor's stream, if they are one run of memory. */
-template <stream_kind kKind>
-PSTI_DEVICE memory_run run_of_tile(const uint64_t *starts, const tile_plan &plan,
+/* A tile of a tensor's stream, and its first segment that is not yet looked at. */
+struct tile_rest {
+    uint64_t low;
+    uint32_t bytes, segment;
+};
+
+/* The tile at position `low`; of a tensor with gaps between its rows nothing. */
+PSTI_DEVICE tile_rest rest_of_tile(const uint64_t *starts, const tile_plan &plan,
                                    const psti_move_args &args, const psti_tensor &tensor,
-                                   uint64_t low, const int64_t *counts)
+                                   uint64_t low)
 {
     const uint32_t num_segments = args.spaces[tensor.space].num_segments;
-    uint32_t s = 0;
+    const uint64_t end =
+        num_segments > 1 ? starts[num_segments] : plan.extent[&tensor - args.tensors];
     if (!psti_is_packed(&tensor))
-        return {0, 0};
-    if (num_segments > 1) {
-        s = segment_at(starts, num_segments, low);
-        if (psti_min_u64(low + PSTI_TILE_BYTES, starts[num_segments]) > starts[s + 1])
-            return {0, 0};
-        low -= starts[s];
+        return {low, 0, 0};
+    return {low, (uint32_t)psti_min_u64(bytes_left(end, low), PSTI_TILE_BYTES),
+            num_segments > 1 ? segment_at(starts, num_segments, low) : 0};
+}
+
+/* By one thread: the next run of memory of the tile's live bytes. */
+template <stream_kind kKind>
+PSTI_DEVICE memory_run next_run(tile_rest &rest, const uint64_t *starts, const tile_plan &plan,
+                                const psti_move_args &args, const psti_tensor &tensor,
+                                const int64_t *counts)
+{
+    const uint32_t num_segments = args.spaces[tensor.space].num_segments;
+#pragma unroll 1
+    while (rest.segment < num_segments) {
+        const uint32_t s = rest.segment;
+        const uint64_t start = num_segments > 1 ? start_of(starts, s) : 0;
+        const uint64_t in = bytes_left(start, rest.low); /* of the tile, if it begins there */
+        if (in >= rest.bytes)
+            break;
+        const uint64_t offset = bytes_left(rest.low, start);
+        const segment_bytes part = bytes_of_segment<kKind>(starts, plan, args, tensor, s, counts);
+        const uint64_t bytes = psti_min_u64(bytes_left(part.num, offset), rest.bytes - in);
+        rest.segment++;
+        if (bytes)
+            return {(uint64_t)(part.rows + offset), (uint32_t)bytes, (uint32_t)in};
     }
-    const uint64_t left = bytes_left(extent_of<kKind>(plan, args, tensor, s, counts), low);
-    return {(uint64_t)(bytes_of<kKind>(plan, args, tensor, s, counts) + low),
-            (uint32_t)psti_min_u64(left, PSTI_TILE_BYTES)};
+    return {0, 0, 0};
 }
 
 /* A mover that asks for asynchronous copies gets up to this many runs of one tile, and of rows
@@ -114,16 +183,15 @@ PSTI_DEVICE uint32_t move_some(Mover &move, const uint64_t *starts, const tile_p
     const uint32_t num_segments = args.spaces[tensor.space].num_segments;
     uint32_t s = 0;
     uint64_t offset = low + in;
-    uint32_t bytes = size - in;
     if (num_segments > 1) {
         s = segment_at(starts, num_segments, offset);
-        offset -= starts[s];
-        bytes = (uint32_t)psti_min_u64(
-            bytes, bytes_left(extent_of<kKind>(plan, args, tensor, s, counts), offset));
+        offset -= start_of(starts, s);
     }
+    const segment_bytes part = bytes_of_segment<kKind>(starts, plan, args, tensor, s, counts);
+    const uint32_t bytes = (uint32_t)psti_min_u64(size - in, bytes_left(part.num, offset));
     /* should the counts change meanwhile, this still ends */
     const uint32_t next = bytes ? (uint32_t)psti_round_vector(in + bytes) : size;
-    unsigned char *rows = bytes_of<kKind>(plan, args, tensor, s, counts);
+    unsigned char *rows = part.rows;
     if (!Mover::kHasRows || psti_is_packed(&tensor)) {
         move.run(rows + offset, in, bytes);
         return next;
@@ -179,13 +247,13 @@ PSTI_DEVICE void move_tile(Mover &move, const uint64_t *starts, const tile_plan 
          in += num_threads() * PSTI_VECTOR_BYTES) {
         uint32_t s = 0;
         uint64_t offset = low + in;
-        uint64_t left = size - in;
         if (num_segments > 1) {
             s = segment_at(starts, num_segments, offset);
-            offset -= starts[s];
-            left = bytes_left(extent_of<kKind>(plan, args, tensor, s, counts), offset);
+            offset -= start_of(starts, s);
         }
-        move_vector(move, tensor, bytes_of<kKind>(plan, args, tensor, s, counts), offset, in,
+        const segment_bytes part = bytes_of_segment<kKind>(starts, plan, args, tensor, s, counts);
+        const uint64_t left = psti_min_u64(size - in, bytes_left(part.num, offset));
+        move_vector(move, tensor, part.rows, offset, in,
                     (uint32_t)psti_min_u64(left, PSTI_VECTOR_BYTES));
     }
 }

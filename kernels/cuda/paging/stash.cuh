@@ -329,13 +329,13 @@ PSTI_DEVICE bool does_move(move_shared &s, const psti_move_args &args)
 template <class Copier, class Fused>
 PSTI_DEVICE void run_stash(move_shared &s, Copier &copier, const psti_move_args &args, Fused fused)
 {
-    begin(s, args, true);
+    begin<true, Copier>(s, args);
     if (!args.is_plain)
-        plan_tiles<NEW>(s.plan, args, NULL);
+        plan_tiles<NEW>(s.plan, args, NULL, segment_table<Copier::kRingBytes>(args));
     if (thread_of() == 0)
         prepare_stash(s, args);
     PSTI_SYNC_TEAM();
-    const uint32_t work = s.work;
+    uint32_t work = s.work;
     const bool wrote = work & (PSTI_STASH_BEFORE | STASH_STOPS);
     bool moves = false;
     if (wrote) {
@@ -349,6 +349,7 @@ PSTI_DEVICE void run_stash(move_shared &s, Copier &copier, const psti_move_args 
             source.copier.open();
             move_tiles<NEW>(source, s, args, NULL);
             source.copier.close();
+            work = s.work; /* no register holds it meanwhile */
         }
     }
     fused.run(s, moves);

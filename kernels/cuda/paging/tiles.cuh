@@ -9,6 +9,7 @@
 #include "kernels/cuda/copy.cuh"
 #include "kernels/cuda/sums.cuh"
 
+#include "kernels/core/pool.h"
 #include "kernels/core/stream.h"
 
 enum stream_kind { NEW, KEPT, GAP };
@@ -17,8 +18,9 @@ enum stream_kind { NEW, KEPT, GAP };
 struct tile_batch {
     uint64_t found[PSTI_WARP]; /* in the pool */
     uint32_t tensor, tile;
-    uint32_t moved; /* a bit for each that is to be moved */
-    uint32_t runs;  /* and for each that is one run of memory */
+    uint32_t moved;      /* a bit for each that is to be moved */
+    uint32_t first, end; /* numbers of those that are next */
+    uint32_t in_runs;    /* of these a bit for each whose runs of memory are known */
 };
 
 struct tile_plan {
@@ -28,11 +30,15 @@ struct tile_plan {
     uint32_t fits;                             /* nobody did */
     uint32_t tile_start[PSTI_MAX_TENSORS + 1]; /* groups have at most 2^31 tiles */
     uint32_t num_apart;                        /* tiles that may be other than one run of memory */
+    uint32_t
+        held; /* of a group with segments: the space whose counts the table has, or PSTI_NONE_HELD */
     tile_batch batch;
 };
 
-/* Dynamic shared memory: the ring of the backend, then a table for each team: where the segments of
- * one tensor start in its stream, and where the last one ends. */
+#define PSTI_NONE_HELD ((uint32_t)PSTI_MAX_SPACES)
+
+/* Dynamic shared memory: the ring of the backend, then a table for each team: first the counts of one space,
+ * see hold_counts, and then where the segments of one tensor start, see plan_segments. */
 template <uint32_t kRingBytes> PSTI_DEVICE unsigned char *dynamic_shared(const psti_move_args &args)
 {
     return psti_dynamic_shared(kRingBytes + teams_per_block() * psti_segment_room(&args));
@@ -54,31 +60,103 @@ PSTI_DEVICE int64_t count_of(const tile_plan &plan, const psti_move_args &args, 
     return counts[args.spaces[space].first_count + segment];
 }
 
+PSTI_DEVICE bool has_segments(const psti_move_args &args)
+{
+    return args.max_segments > 1;
+}
+
+/* Of a team, those threads read counts that have nothing else to do meanwhile: not the first two warps, as far as
+ * there are others. */
+PSTI_DEVICE uint32_t first_reader()
+{
+    const uint32_t others = num_threads() - PSTI_WARP;
+    return others < 2 * PSTI_WARP ? others : 2 * PSTI_WARP;
+}
+
+PSTI_DEVICE uint32_t num_readers()
+{
+    return num_threads() - first_reader();
+}
+
+struct two_counts {
+    int64_t first, second;
+};
+
+/* Of segments `segment` and, a round of readers on, of another, as far as there are such: NEW of the caller,
+ * KEPT of the ticket. */
+template <stream_kind kKind>
+PSTI_DEVICE two_counts read_counts(const psti_move_args &args, uint32_t segment)
+{
+    const psti_space &space = args.spaces[args.held_space];
+    const uint32_t other = segment + num_readers();
+    const int64_t *kept = psti_ticket_counts(args.ticket) + space.first_count;
+    two_counts read = {0, 0};
+    if (segment < space.num_segments)
+        read.first = kKind == NEW ? psti_user_count(&space, segment) : kept[segment];
+    if (other < space.num_segments)
+        read.second = kKind == NEW ? psti_user_count(&space, other) : kept[other];
+    return read;
+}
+
+/* The first ones, for hold_counts, in a call of its own for loads that nobody waits for in between. */
+template <stream_kind kKind> PSTI_DEVICE two_counts first_counts(const psti_move_args &args)
+{
+    return read_counts<kKind>(args, thread_of() - first_reader());
+}
+
+/* The counts of the first space with segments go into the team's table, in one trip to memory where each reader has at
+ * most two. By the readers, of a group that has segments; the team then meets. Those of other spaces are read when they
+ * are needed. */
+template <stream_kind kKind, class Copier>
+PSTI_DEVICE void hold_counts(tile_plan &plan, const psti_move_args &args, two_counts read)
+{
+    const uint32_t num_segments = args.spaces[args.held_space].num_segments;
+    const uint32_t step = num_readers();
+    uint64_t *table = segment_table<Copier::kRingBytes>(args);
+    uint32_t segment = thread_of() - first_reader();
+    if (segment == 0)
+        plan.held = args.held_space;
+#pragma unroll 1
+    while (segment < num_segments) {
+        table[segment] = (uint64_t)read.first;
+        if (segment + step < num_segments)
+            table[segment + step] = (uint64_t)read.second;
+        segment += 2 * step;
+        read = read_counts<kKind>(args, segment);
+    }
+}
+
+/* count_of, before plan_segments has filled the table for the first tensor. */
+template <stream_kind kKind>
+PSTI_DEVICE int64_t early_count(const tile_plan &plan, const psti_move_args &args, uint32_t space,
+                                uint32_t segment, const int64_t *counts, const uint64_t *table)
+{
+    const bool is_held = args.spaces[space].num_segments > 1 && space == plan.held;
+    return is_held ? (int64_t)table[segment] : count_of<kKind>(plan, args, space, segment, counts);
+}
+
 /* Whether each count that this thread looks at is in [0, capacity]. */
 template <stream_kind kKind>
 PSTI_DEVICE bool counts_fit(const tile_plan &plan, const psti_move_args &args,
-                            const int64_t *counts)
+                            const int64_t *counts, const uint64_t *table)
 {
     const uint32_t me = thread_of();
     bool fits = true;
     for (uint32_t i = 0; i < args.num_spaces; i++) {
         const psti_space &space = args.spaces[i];
         for (uint32_t e = me; e < space.num_segments; e += num_threads())
-            fits =
-                fits && psti_count_fits(count_of<kKind>(plan, args, i, e, counts), space.capacity);
+            fits = fits && psti_count_fits(early_count<kKind>(plan, args, i, e, counts, table),
+                                           space.capacity);
     }
     return fits;
 }
 
-/* Rows of the tensor that are live. */
-template <stream_kind kKind>
-PSTI_DEVICE uint64_t live_rows(const tile_plan &plan, const psti_move_args &args,
-                               const psti_tensor &tensor, uint32_t segment, const int64_t *counts)
+/* Rows of the tensor that are live, of a segment with this count. */
+PSTI_DEVICE uint64_t live_rows(const psti_move_args &args, const psti_tensor &tensor, int64_t count)
 {
     /* the counts were checked; should somebody change them meanwhile, this still stays in bounds */
     const uint64_t rows =
-        psti_min_u64((uint64_t)count_of<kKind>(plan, args, tensor.space, segment, counts),
-                     (uint64_t)args.spaces[tensor.space].capacity);
+        psti_min_u64((uint64_t)count, (uint64_t)args.spaces[tensor.space].capacity);
     return psti_tensor_rows(&tensor, rows);
 }
 
@@ -94,11 +172,15 @@ PSTI_DEVICE uint64_t dirty_rows(const psti_move_args &args, const psti_tensor &t
 
 template <stream_kind kKind>
 PSTI_DEVICE uint64_t extent_of(const tile_plan &plan, const psti_move_args &args,
-                               const psti_tensor &tensor, uint32_t segment, const int64_t *counts)
+                               const psti_tensor &tensor, uint32_t segment, const int64_t *counts,
+                               const uint64_t *table)
 {
+    uint64_t live = 0;
+    if (kKind != GAP || counts)
+        live = live_rows(args, tensor,
+                         early_count<kKind>(plan, args, tensor.space, segment, counts, table));
     if (kKind != GAP)
-        return live_rows<kKind>(plan, args, tensor, segment, counts) * tensor.row_bytes;
-    const uint64_t live = counts ? live_rows<kKind>(plan, args, tensor, segment, counts) : 0;
+        return live * tensor.row_bytes;
     const uint64_t dirty = dirty_rows(args, tensor, segment, counts);
     return dirty > live ? (dirty - live) * tensor.row_bytes : 0;
 }
@@ -111,7 +193,8 @@ PSTI_DEVICE unsigned char *bytes_of(const tile_plan &plan, const psti_move_args 
     unsigned char *base = psti_segment_base(&tensor, segment);
     if (kKind != GAP || !counts)
         return base;
-    return base + live_rows<kKind>(plan, args, tensor, segment, counts) * tensor.row_stride;
+    const int64_t count = count_of<kKind>(plan, args, tensor.space, segment, counts);
+    return base + live_rows(args, tensor, count) * tensor.row_stride;
 }
 
 /* See psti_lies_apart. */
@@ -129,13 +212,14 @@ PSTI_DEVICE bool lies_odd(const psti_move_args &args, uint32_t t)
 /* Where each tensor ends if it were alone: a thread per tensor of one segment, a warp per tensor of
  * several, which sums them. */
 template <stream_kind kKind>
-PSTI_DEVICE void plan_extents(tile_plan &plan, const psti_move_args &args, const int64_t *counts)
+PSTI_DEVICE void plan_extents(tile_plan &plan, const psti_move_args &args, const int64_t *counts,
+                              const uint64_t *table)
 {
     for (uint32_t t = thread_of(); t < args.num_tensors; t += num_threads()) {
         const psti_tensor &tensor = args.tensors[t];
         if (args.spaces[tensor.space].num_segments > 1)
             continue;
-        plan.extent[t] = extent_of<kKind>(plan, args, tensor, 0, counts);
+        plan.extent[t] = extent_of<kKind>(plan, args, tensor, 0, counts, table);
         plan.tile_start[t + 1] = (uint32_t)psti_tiles_of(plan.extent[t]);
     }
     for (uint32_t t = thread_of() / PSTI_WARP; t < args.num_tensors;
@@ -146,7 +230,7 @@ PSTI_DEVICE void plan_extents(tile_plan &plan, const psti_move_args &args, const
         if (num_segments == 1)
             continue;
         for (uint32_t s = lane_of(); s < num_segments; s += PSTI_WARP)
-            bytes += psti_round_vector(extent_of<kKind>(plan, args, tensor, s, counts));
+            bytes += psti_round_vector(extent_of<kKind>(plan, args, tensor, s, counts, table));
         bytes = warp_sum(bytes);
         if (lane_of() == 0)
             plan.tile_start[t + 1] = (uint32_t)psti_tiles_of(bytes);
@@ -227,12 +311,13 @@ PSTI_DEVICE void plan_plain(tile_plan &plan, const psti_move_args &args, const i
 /* Fills the plan of a group that is not plain. The first warp alone may read the result before the
  * team meets. Of counts that do not fit no plan is used. */
 template <stream_kind kKind>
-PSTI_DEVICE void plan_tiles(tile_plan &plan, const psti_move_args &args, const int64_t *counts)
+PSTI_DEVICE void plan_tiles(tile_plan &plan, const psti_move_args &args, const int64_t *counts,
+                            const uint64_t *table)
 {
     const uint32_t warp = thread_of() / PSTI_WARP;
-    plan_extents<kKind>(plan, args, counts);
+    plan_extents<kKind>(plan, args, counts, table);
     if (kKind != GAP) {
-        const bool any = psti_any(!counts_fit<kKind>(plan, args, counts));
+        const bool any = psti_any(!counts_fit<kKind>(plan, args, counts, table));
         if (lane_of() == 0)
             plan.misfits[warp] = any;
     }

@@ -66,26 +66,45 @@ template <stream_kind kKind> struct plain_tiles {
     }
 };
 
-/* The tiles that plan_apart has looked up, for walk_runs. */
-struct planned_tiles {
+/* Of a run in one word: its bytes, at most a tile, where in the tile it begins, a multiple of 16, and the number of
+ * the tile. */
+PSTI_DEVICE uint32_t run_place(const memory_run &run, uint32_t number)
+{
+    return number << 26 | run.in / PSTI_VECTOR_BYTES << 16 | run.bytes;
+}
+#define PSTI_NO_RUN (1u << 15) /* a place without one */
+static_assert(PSTI_TILE_BYTES < PSTI_NO_RUN && PSTI_TILE_BYTES / PSTI_VECTOR_BYTES <= 1u << 10,
+              "bits of run_place");
+
+/* The runs that plan_batch_runs has looked up, for walk_runs. */
+struct planned_runs {
     const tile_batch &batch;
     const tile_runs &runs;
+    uint32_t
+        next; /* the next one's place, loaded one run ahead, since where its tile is follows from it */
+    bool at_end;
 
     template <class Source> PSTI_DEVICE_METHOD void plan(const Source &, uint32_t) const
     {
     }
-    PSTI_DEVICE_METHOD bool is_end(uint32_t number) const
+    PSTI_DEVICE_METHOD bool is_end(uint32_t) const
     {
-        return number == PSTI_WARP || (batch.moved & batch.runs) >> number == 0;
+        return at_end;
     }
     PSTI_DEVICE_METHOD uint32_t stride() const
     {
         return 1;
     }
-    PSTI_DEVICE_METHOD tile_job job(uint32_t number) const
+    PSTI_DEVICE_METHOD tile_job job(uint32_t number)
     {
-        const uint32_t bytes = batch.moved >> number & 1 ? runs.bytes[number] : 0;
-        return {batch.found[number], runs.rows[number], bytes};
+        const uint32_t place = next;
+        at_end = place == 0;
+        if (at_end)
+            return {0, 0, 0};
+        next = runs.places[number + 1];
+        const uint64_t found = batch.found[place >> 26];
+        return {found + (place >> 16) % 1024 * PSTI_VECTOR_BYTES, runs.rows[number],
+                found ? place % PSTI_NO_RUN : 0};
     }
 };
 
@@ -175,39 +194,73 @@ PSTI_DEVICE uint64_t low_of_tile(const tile_plan &plan, uint32_t t, uint32_t til
     return (uint64_t)(tile - plan.tile_start[t]) << PSTI_TILE_SHIFT;
 }
 
-/* By one warp, each lane for its tile of tensor t: where it is in memory, if that is one run. */
+/* By one warp, each lane for one of the batch's tiles from number `first` on: where the runs of memory are that
+ * make them up, of as many tiles as there is room for. Tiles that are not made of aligned runs have none. */
 template <stream_kind kKind, class Source>
 PSTI_DEVICE void plan_batch_runs(const Source &source, move_shared &s, const psti_move_args &args,
                                  const uint64_t *starts, const int64_t *counts, uint32_t t,
-                                 uint32_t tile)
+                                 uint32_t batch_tile, uint32_t first)
 {
-    memory_run run = {0, 0};
-    if (tile < s.plan.tile_start[t + 1])
-        run = run_of_tile<kKind>(starts, s.plan, args, args.tensors[t],
-                                 low_of_tile(s.plan, t, tile), counts);
-    if (!Source::kTakesAnyAddress && run.rows % PSTI_VECTOR_BYTES != 0)
-        run.bytes = 0;
-    source.runs()->rows[lane_of()] = run.rows;
-    source.runs()->bytes[lane_of()] = run.bytes;
-    const uint32_t runs = psti_ballot(run.bytes != 0);
-    if (lane_of() == 0)
-        s.plan.batch.runs = runs;
+    const psti_tensor &tensor = args.tensors[t];
+    const uint32_t number = first + lane_of();
+    const uint32_t tile = batch_tile + number * s.share.stride;
+    tile_runs &runs = *source.runs();
+    tile_rest rest = {0, 0, 0};
+    memory_run run = {0, 0, 0};
+    uint32_t num = 0;
+    if (number < PSTI_WARP && tile < s.plan.tile_start[t + 1]) {
+        rest = rest_of_tile(starts, s.plan, args, tensor, low_of_tile(s.plan, t, tile));
+        run = next_run<kKind>(rest, starts, s.plan, args, tensor, counts);
+        const uint32_t segment = rest.segment;
+        uint32_t odd = 0;
+#pragma unroll 1
+        for (memory_run next = run; next.bytes && num <= PSTI_WARP; num++) {
+            odd |= (uint32_t)next.rows;
+            next = next_run<kKind>(rest, starts, s.plan, args, tensor, counts);
+        }
+        rest.segment = segment;
+        if (num > PSTI_WARP || (!Source::kTakesAnyAddress && odd % PSTI_VECTOR_BYTES != 0))
+            num = 0;
+    }
+    const bool one_each = !psti_any(num > 1);
+    const uint32_t end =
+        one_each ? lane_of() + 1 : (uint32_t)warp_inclusive_scan(num); /* of their places */
+    const bool has_room = number < PSTI_WARP && end <= PSTI_WARP;
+    const uint32_t with_room = psti_ballot(has_room);
+    const uint32_t in_runs = psti_ballot(num && has_room);
+#pragma unroll 1
+    for (uint32_t at = end - num; has_room && at < end; at++) {
+        runs.rows[at] = run.rows;
+        runs.places[at] = run_place(run, number);
+        if (at + 1 < end)
+            run = next_run<kKind>(rest, starts, s.plan, args, tensor, counts);
+    }
+    if (one_each && num == 0)
+        runs.places[lane_of()] = in_runs >> lane_of() ? PSTI_NO_RUN : 0;
+    if (in_runs >> lane_of() == 1 && (!one_each || end == PSTI_WARP)) /* else the next lane did */
+        runs.places[end] = 0;
+    if (with_room >> lane_of() == 1) {
+        s.plan.batch.first = first;
+        s.plan.batch.end = number + 1;
+        s.plan.batch.in_runs = in_runs << first;
+    }
 }
 
-/* By the whole team: looks its next tiles of tensor t up, from `tile` on. Two warps wait for memory side
- * by side where there are two. */
+/* By the whole team: looks 32 of its tiles of tensor t up, those from `tile` on, and where the runs are of some of
+ * them, from number `first` on; where that is not 0 the tiles are known. Two warps wait for memory side by side where
+ * there are two. */
 template <stream_kind kKind, class Source>
 PSTI_DEVICE void plan_apart(const Source &source, move_shared &s, const psti_move_args &args,
                             const uint64_t *starts, const int64_t *counts, uint32_t t,
-                            uint32_t tile)
+                            uint32_t tile, uint32_t first)
 {
     tile_batch &batch = s.plan.batch;
     const uint32_t mine = tile + lane_of() * s.share.stride;
-    PSTI_SYNC_TEAM(); /* nobody reads the tiles before these any more */
+    PSTI_SYNC_TEAM(); /* nobody reads those before these any more */
     if constexpr (Source::kHasApartRuns)
         if (is_helper())
-            plan_batch_runs<kKind>(source, s, args, starts, counts, t, mine);
-    if (thread_of() < PSTI_WARP) {
+            plan_batch_runs<kKind>(source, s, args, starts, counts, t, tile, first);
+    if (first == 0 && thread_of() < PSTI_WARP) {
         uint64_t place = 0;
         if (mine < s.plan.tile_start[t + 1])
             place = source.find(mine, s.share.tiers);
@@ -219,22 +272,22 @@ PSTI_DEVICE void plan_apart(const Source &source, move_shared &s, const psti_mov
             batch.tensor = t;
             batch.tile = tile;
             batch.moved = moved;
-            if (!Source::kHasApartRuns)
-                batch.runs = 0;
         }
     }
     PSTI_SYNC_TEAM();
 }
 
-/* Those that are not one run of memory. */
+/* Those that are not made of runs. */
 template <stream_kind kKind, class Source>
 PSTI_DEVICE void move_others(Source &source, const move_shared &s, const psti_move_args &args,
                              const uint64_t *starts, const int64_t *counts)
 {
     const tile_batch &batch = s.plan.batch;
 #pragma unroll 1
-    for (uint32_t number = 0; number < PSTI_WARP; number++) {
-        const uint32_t others = (batch.moved & ~batch.runs) >> number;
+    for (uint32_t number = Source::kHasApartRuns ? batch.first : 0;
+         number < (Source::kHasApartRuns ? batch.end : PSTI_WARP); number++) {
+        const uint32_t others =
+            (Source::kHasApartRuns ? batch.moved & ~batch.in_runs : batch.moved) >> number;
         if (others == 0)
             break;
         if (others % 2 == 0)
@@ -262,16 +315,21 @@ PSTI_DEVICE uint32_t walk_tensor(Source &source, move_shared &s, const psti_move
                                  uint32_t tile)
 {
 #pragma unroll 1
-    while (tile < s.plan.tile_start[t + 1]) {
-        plan_apart<kKind>(source, s, args, starts, counts, t, tile);
+    for (uint32_t first = 0; tile < s.plan.tile_start[t + 1];) {
+        plan_apart<kKind>(source, s, args, starts, counts, t, tile, first);
         if constexpr (Source::kHasApartRuns) {
-            planned_tiles tiles = {s.plan.batch, *source.runs()};
-            if (!tiles.is_end(0))
-                walk_runs(source, tiles, 0);
+            planned_runs runs = {s.plan.batch, *source.runs(), source.runs()->places[0], false};
+            if (runs.next)
+                walk_runs(source, runs, 0);
         }
         move_others<kKind>(source, s, args, starts, counts);
         t = s.plan.batch.tensor;
-        tile = s.plan.batch.tile + PSTI_WARP * s.share.stride;
+        tile = s.plan.batch.tile;
+        first = Source::kHasApartRuns ? s.plan.batch.end : PSTI_WARP;
+        if (first == PSTI_WARP) {
+            tile += PSTI_WARP * s.share.stride;
+            first = 0;
+        }
     }
     return t;
 }
