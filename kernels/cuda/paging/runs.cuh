@@ -73,7 +73,7 @@ struct segment_bytes {
 };
 
 /* The bytes of a segment of the tensor, whose table `starts` is where it has several. Should counts change behind
- * the plan, those of GAP are fewer than planned, and none behind the capacity. */
+ * the plan, those of GAP are at most as many as planned, and none behind the capacity. */
 template <stream_kind kKind>
 PSTI_DEVICE segment_bytes bytes_of_segment(const uint64_t *starts, const tile_plan &plan,
                                            const psti_move_args &args, const psti_tensor &tensor,
@@ -120,7 +120,8 @@ PSTI_DEVICE tile_rest rest_of_tile(const uint64_t *starts, const tile_plan &plan
             num_segments > 1 ? segment_at(starts, num_segments, low) : 0};
 }
 
-/* By one thread: the next run of memory of the tile's live bytes. */
+/* By one thread: the next run of memory of the tile's live bytes. Empty segments are passed over by a search, since
+ * there may be a thousand. */
 template <stream_kind kKind>
 PSTI_DEVICE memory_run next_run(tile_rest &rest, const uint64_t *starts, const tile_plan &plan,
                                 const psti_move_args &args, const psti_tensor &tensor,
@@ -134,6 +135,10 @@ PSTI_DEVICE memory_run next_run(tile_rest &rest, const uint64_t *starts, const t
         const uint64_t in = bytes_left(start, rest.low); /* of the tile, if it begins there */
         if (in >= rest.bytes)
             break;
+        if (num_segments > 1 && planned_bytes(starts, s) == 0) {
+            rest.segment = segment_at(starts, num_segments, start);
+            continue;
+        }
         const uint64_t offset = bytes_left(rest.low, start);
         const segment_bytes part = bytes_of_segment<kKind>(starts, plan, args, tensor, s, counts);
         const uint64_t bytes = psti_min_u64(bytes_left(part.num, offset), rest.bytes - in);
