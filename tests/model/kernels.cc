@@ -236,6 +236,9 @@ PSTI_DEVICE bool has_segments(const psti_move_args &)
 {
     return false;
 }
+PSTI_DEVICE void hold_none(tile_plan &)
+{
+}
 PSTI_DEVICE uint32_t first_reader()
 {
     return 0;

@@ -275,6 +275,8 @@ PSTI_DEVICE void begin(move_shared &s, const psti_move_args &args)
                 counts = first_counts<NEW>(args);
             hold_counts<NEW, Copier>(s.plan, args, counts);
         }
+        if (thread_of() == 0 && !has_segments(args))
+            hold_none(s.plan);
         add_up(s.plan.sums, args.spaces, args.num_spaces);
     }
     if (thread_of() < PSTI_WARP) {

@@ -162,6 +162,8 @@ PSTI_DEVICE uint32_t begin_restore(move_shared &s, const psti_move_args &args)
         prepare_restore(s, args);
     if (Copier::kIsSmall && has_segments(args))
         hold_counts<KEPT, Copier>(s.plan, args, counts);
+    if (thread_of() == 0 && !args.is_plain && !has_segments(args))
+        hold_none(s.plan);
     PSTI_SYNC_TEAM();
     return s.jobs;
 }

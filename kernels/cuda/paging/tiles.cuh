@@ -126,6 +126,12 @@ PSTI_DEVICE void hold_counts(tile_plan &plan, const psti_move_args &args, two_co
     }
 }
 
+/* By one thread, of a group of sums. */
+PSTI_DEVICE void hold_none(tile_plan &plan)
+{
+    plan.held = PSTI_NONE_HELD;
+}
+
 /* count_of, before plan_segments has filled the table for the first tensor. */
 template <stream_kind kKind>
 PSTI_DEVICE int64_t early_count(const tile_plan &plan, const psti_move_args &args, uint32_t space,
