@@ -383,7 +383,7 @@ PSTI_DEVICE void plan_alone(move_shared &s, const psti_move_args &args)
     }
     if (!args.is_plain) {
         if (thread_of() == 0)
-            s.plan.held = PSTI_NONE_HELD;
+            hold_none(s.plan);
         add_up(s.plan.sums, args.spaces, args.num_spaces);
         PSTI_SYNC_TEAM();
         plan_tiles<NEW>(s.plan, args, NULL, segment_table<0>(args));

@@ -169,6 +169,8 @@ PSTI_DEVICE void clear_rows(move_shared &s, const Copier &copier, const psti_mov
 {
     const int64_t *counts = counts_left(args, jobs);
     zero_source<Copier> zero = {copier};
+    if (thread_of() == 0) /* of a fault nothing was planned, so nobody has said what is held */
+        hold_none(s.plan);
     PSTI_SYNC_TEAM(); /* nobody reads the share before this one any more */
     if (thread_of() == 0)
         s.share = share_of_all();

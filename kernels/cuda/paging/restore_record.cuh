@@ -162,8 +162,6 @@ PSTI_DEVICE uint32_t begin_restore(move_shared &s, const psti_move_args &args)
         prepare_restore(s, args);
     if (Copier::kIsSmall && has_segments(args))
         hold_counts<KEPT, Copier>(s.plan, args, counts);
-    if (thread_of() == 0 && !args.is_plain && !has_segments(args))
-        hold_none(s.plan);
     PSTI_SYNC_TEAM();
     return s.jobs;
 }
@@ -171,6 +169,11 @@ PSTI_DEVICE uint32_t begin_restore(move_shared &s, const psti_move_args &args)
 /* Of a group that is not plain. table: the team's. */
 PSTI_DEVICE uint32_t plan_restore(move_shared &s, const psti_move_args &args, const uint64_t *table)
 {
+    if (!has_segments(args)) { /* here, since every launch waits for what begin_restore does */
+        if (thread_of() == 0)
+            hold_none(s.plan);
+        PSTI_SYNC_TEAM();
+    }
     plan_tiles<KEPT>(s.plan, args, psti_ticket_counts(args.ticket), table);
     if (thread_of() == 0)
         s.jobs = jobs_of(s, args, plan_verdict(s, args));

@@ -29,7 +29,7 @@ PSTI_DEVICE void plan_segments(uint64_t *starts, tile_plan &plan, block_scratch 
     }
     if (thread_of() == 0) {
         starts[num_segments] = done;
-        plan.held = PSTI_NONE_HELD;
+        hold_none(plan);
     }
     PSTI_SYNC_TEAM();
 }

@@ -30,12 +30,11 @@ struct tile_plan {
     uint32_t fits;                             /* nobody did */
     uint32_t tile_start[PSTI_MAX_TENSORS + 1]; /* groups have at most 2^31 tiles */
     uint32_t num_apart;                        /* tiles that may be other than one run of memory */
-    uint32_t
-        held; /* of a group with segments: the space whose counts the table has, or PSTI_NONE_HELD */
+    uint32_t held; /* with segments or sums: the space whose counts the table has */
     tile_batch batch;
 };
 
-#define PSTI_NONE_HELD ((uint32_t)PSTI_MAX_SPACES)
+#define PSTI_NONE_HELD ((uint32_t)PSTI_MAX_SPACES) /* no space's */
 
 /* Dynamic shared memory: the ring of the backend, then a table for each team: first the counts of one space,
  * see hold_counts, and then where the segments of one tensor start, see plan_segments. */
@@ -126,7 +125,7 @@ PSTI_DEVICE void hold_counts(tile_plan &plan, const psti_move_args &args, two_co
     }
 }
 
-/* By one thread, of a group of sums. */
+/* By one thread, where counts are to be read when they are needed. */
 PSTI_DEVICE void hold_none(tile_plan &plan)
 {
     plan.held = PSTI_NONE_HELD;

@@ -80,8 +80,7 @@ static_assert(PSTI_TILE_BYTES < PSTI_NO_RUN && PSTI_TILE_BYTES / PSTI_VECTOR_BYT
 struct planned_runs {
     const tile_batch &batch;
     const tile_runs &runs;
-    uint32_t
-        next; /* the next one's place, loaded one run ahead, since where its tile is follows from it */
+    uint32_t next; /* place of the next one, loaded one ahead: where its tile is follows from it */
     bool at_end;
 
     template <class Source> PSTI_DEVICE_METHOD void plan(const Source &, uint32_t) const
