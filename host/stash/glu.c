@@ -268,7 +268,7 @@ static pst_status make_launch(const glu_call *call, const pst_launch_options *op
     PSTI_CHECK(options->backend == PST_BACKEND_AUTO || options->backend == PST_BACKEND_LDG,
                PST_E_UNSUPPORTED, "backend %s: a GLU has auto and ldg",
                psti_backend_name(options->backend));
-    if (launch->backend != PST_BACKEND_AUTO)
+    if (call->device->info.backends != 0)
         launch->backend = PST_BACKEND_LDG;
     return PST_OK;
 }

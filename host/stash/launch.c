@@ -4,14 +4,14 @@
 /* What auto is on a device that has more than one: in the clock model of tests/ptx, which is not a
  * measurement, no other copies anything in an ordered pool faster by more than 3 %.
  * tests/gates/check_clock_model.py holds that. */
-#define PICKED_BACKEND PST_BACKEND_LDG
-
-static pst_backend pick_backend(const pst_device *device)
+uint32_t psti_pick_backend(const pst_device *device, const psti_launch *launch,
+                           const psti_move_args *args)
 {
-    const bool has_any = device->info.backends != 0; /* the host device has one way only */
-    if (device->preset != PST_BACKEND_AUTO)
-        return device->preset;
-    return has_any ? PICKED_BACKEND : PST_BACKEND_AUTO;
+    const uint64_t all = args->num_tensors ? ~(uint64_t)0 >> (64 - args->num_tensors) : 0;
+    const bool has_bulk = device->info.backends & 1u << PST_BACKEND_BULK;
+    if (launch->backend != PST_BACKEND_AUTO || device->info.backends == 0)
+        return launch->backend;
+    return has_bulk && all && args->odd == all ? PST_BACKEND_BULK : PST_BACKEND_LDG;
 }
 
 uint32_t psti_launch_sms(const pst_device *device, int num_sms)
@@ -36,7 +36,7 @@ pst_status psti_launch_make(const pst_device *device, const pst_launch_options *
                PST_E_INVALID, "priority %d: allowed are stream, low and high",
                (int)options->priority);
     launch_out->num_sms = psti_launch_sms(device, options->num_sms);
-    launch_out->backend = (uint32_t)(backend != PST_BACKEND_AUTO ? backend : pick_backend(device));
+    launch_out->backend = (uint32_t)(backend != PST_BACKEND_AUTO ? backend : device->preset);
     launch_out->flags = (options->priority == PST_PRIORITY_LOW ? PSTI_MOVE_LOW : 0) |
                         (options->priority == PST_PRIORITY_HIGH ? PSTI_MOVE_HIGH : 0) |
                         (options->programmatic ? PSTI_MOVE_PROGRAMMATIC : 0);

@@ -84,7 +84,7 @@ pst_status psti_place(pst_device *device, const pst_group *group, const pst_buff
 /* Of one launch of stash, restore or migrate. */
 typedef struct psti_launch {
     uint32_t num_sms; /* 0: all */
-    uint32_t backend; /* a pst_backend; auto only on the host device */
+    uint32_t backend; /* a pst_backend; auto: by what is moved, see psti_pick_backend */
     uint32_t flags;   /* of psti_move_args */
 } psti_launch;
 
@@ -92,6 +92,10 @@ typedef struct psti_launch {
 uint32_t psti_launch_sms(const pst_device *device, int num_sms);
 pst_status psti_launch_make(const pst_device *device, const pst_launch_options *options,
                             psti_launch *launch_out);
+
+/* args: described, with num_tensors. */
+uint32_t psti_pick_backend(const pst_device *device, const psti_launch *launch,
+                           const psti_move_args *args);
 
 /* ---- tickets ---- */
 

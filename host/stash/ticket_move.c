@@ -58,8 +58,8 @@ void psti_move_fill_group(const pst_device *device, const pst_group *group,
     args->all_sms = (uint32_t)device->info.num_sms;
     args->num_tensors = group ? group->num_tensors : 0;
     args->num_spaces = group ? group->num_spaces : 0;
-    args->backend = launch->backend;
     psti_move_describe(args);
+    args->backend = psti_pick_backend(device, launch, args);
 }
 
 void psti_move_fill(const psti_ticket *ticket, const pst_group *group, const psti_placing *placing,

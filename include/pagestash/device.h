@@ -53,10 +53,9 @@ typedef enum pst_device_kind {
 
 /* How a launch of stash or restore copies. */
 typedef enum pst_backend {
-    PST_BACKEND_AUTO =
-        0,               /* PAGESTASH_BACKEND if that is set; else LDG, until a GPU shows another to
-                           * be faster */
-    PST_BACKEND_LDG = 1, /* 16-byte loads and stores by many threads */
+    PST_BACKEND_AUTO = 0, /* PAGESTASH_BACKEND if that is set; else LDG, or BULK for groups whose
+                           * tensors are all packed and at addresses that 16 does not divide */
+    PST_BACKEND_LDG = 1,  /* 16-byte loads and stores by many threads */
     PST_BACKEND_BULK = 2, /* asynchronous bulk copies through a ring of 128 KiB of shared memory, by
                            * one block per SM; from compute capability 9.0 */
     PST_BACKEND_SQUEEZE = 3 /* bulk, through a ring of 16 KiB: finds room on an SM beside a kernel

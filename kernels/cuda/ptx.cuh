@@ -87,6 +87,32 @@ PSTI_DEVICE void psti_store_vector_streaming(void *at, psti_vector v)
                  : "memory");
 }
 
+/* A byte where there is one, else 0. Branches would send the lanes of a warp different ways for long. */
+PSTI_DEVICE uint32_t psti_load_byte_if(bool is_one, const unsigned char *at)
+{
+    uint32_t byte = 0;
+    asm volatile("{\n\t"
+                 ".reg .pred p;\n\t"
+                 "setp.ne.u32 p, %2, 0;\n\t"
+                 "@p ld.global.u8 %0, [%1];\n\t"
+                 "}"
+                 : "+r"(byte)
+                 : "l"(at), "r"((uint32_t)is_one)
+                 : "memory");
+    return byte;
+}
+
+PSTI_DEVICE void psti_store_byte_if(bool is_one, unsigned char *at, uint32_t byte)
+{
+    asm volatile("{\n\t"
+                 ".reg .pred p;\n\t"
+                 "setp.ne.u32 p, %2, 0;\n\t"
+                 "@p st.global.u8 [%0], %1;\n\t"
+                 "}" ::"l"(at),
+                 "r"(byte), "r"((uint32_t)is_one)
+                 : "memory");
+}
+
 /* All 16 bytes, also where not all are used: less would have more conflicts of banks. */
 PSTI_DEVICE psti_vector psti_load_shared_vector(const psti_vector *at)
 {
@@ -233,6 +259,11 @@ PSTI_DEVICE bool psti_any(bool mine)
 PSTI_DEVICE uint32_t psti_ballot(bool mine)
 {
     return __ballot_sync(0xffffffffu, mine);
+}
+
+PSTI_DEVICE uint32_t psti_popcount(uint32_t bits)
+{
+    return (uint32_t)__popc((int)bits);
 }
 
 /* As many bytes as the launch asked for, which is `bytes`; 0: a caller before has said how many. */

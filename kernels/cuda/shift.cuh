@@ -72,26 +72,19 @@ template <bool kStreaming> PSTI_DEVICE void store_shifted(unsigned char *to, pst
         psti_store_vector(to, word);
 }
 
-/* The single bytes of a run, by one warp: lane n of it has one in front and one behind. The others say that they
- * are lane PSTI_WARP, which saves them a branch. */
+/* The single bytes of a run, by one warp: lane n of it has one in front and one behind. */
 struct run_edges {
-    unsigned char low, high;
+    uint32_t low, high;
 
-    PSTI_DEVICE_METHOD void load(const shifted_run &r, const unsigned char *from, uint32_t bytes,
-                                 uint32_t lane)
+    PSTI_DEVICE_METHOD void load(const shifted_run &r, const unsigned char *from, uint32_t bytes)
     {
-        if (lane < r.low)
-            low = from[lane];
-        if (lane < bytes - r.high)
-            high = from[r.high + lane];
+        low = psti_load_byte_if(lane_of() < r.low, from + lane_of());
+        high = psti_load_byte_if(lane_of() < bytes - r.high, from + r.high + lane_of());
     }
-    PSTI_DEVICE_METHOD void store(const shifted_run &r, unsigned char *to, uint32_t bytes,
-                                  uint32_t lane) const
+    PSTI_DEVICE_METHOD void store(const shifted_run &r, unsigned char *to, uint32_t bytes) const
     {
-        if (lane < r.low)
-            to[lane] = low;
-        if (lane < bytes - r.high)
-            to[r.high + lane] = high;
+        psti_store_byte_if(lane_of() < r.low, to + lane_of(), low);
+        psti_store_byte_if(lane_of() < bytes - r.high, to + r.high + lane_of(), high);
     }
 };
 
@@ -144,8 +137,8 @@ PSTI_DEVICE void copy_edges(const shifted_run &run, unsigned char *to, const uns
     run_edges edges = {0, 0};
     if (thread_of() / PSTI_WARP != number % (num_threads() / PSTI_WARP))
         return;
-    edges.load(run, from, bytes, lane_of());
-    edges.store(run, to, bytes, lane_of());
+    edges.load(run, from, bytes);
+    edges.store(run, to, bytes);
 }
 
 /* A run by the whole team: each warp has a part of its vectors. Nothing outside of the run is read
@@ -186,18 +179,43 @@ PSTI_DEVICE void copy_shifted(unsigned char *to, const unsigned char *from, uint
         copy_edges(run, to, from, bytes);
 }
 
-/* By all warps of a team but the first, if there are others: the vectors of a run from shared memory, where those of the
- * source are from the first one on. */
-template <bool kStreaming, uint32_t kWords>
-PSTI_DEVICE void lift_vectors(const shifted_run &r, unsigned char *to, const psti_vector *stage)
+/* A run that is brought to a stage of shared memory; of none the bytes are 0. */
+struct odd_run {
+    unsigned char *to;
+    const unsigned char *from;
+    uint32_t bytes;
+    shifted_run run;
+};
+
+/* A warp's part in lifting runs from shared memory. All warps of a team do so but the first and, where two others are
+ * left, the helper; they are two groups, if they are two at least, and each group has a run of its own. */
+struct lifting_warp {
+    uint32_t groups, group;
+    uint32_t number; /* in the group; of a warp that does not lift none of its */
+    uint32_t warps;  /* of the group */
+};
+
+PSTI_DEVICE lifting_warp lifting_warp_of()
 {
-    const uint32_t skipped = num_threads() > PSTI_WARP ? PSTI_WARP : 0;
-    const uint32_t kUnroll = 3, step = num_threads() - skipped;
+    const uint32_t warps = num_threads() / PSTI_WARP;
+    const uint32_t skipped = warps > 3 ? 2 : warps > 1 ? 1 : 0;
+    const uint32_t groups = warps - skipped > 1 ? 2 : 1;
+    const uint32_t mine = thread_of() / PSTI_WARP - skipped;
+    return {groups, mine % groups, mine / groups,
+            (warps - skipped - mine % groups + groups - 1) / groups};
+}
+
+/* By a group: the vectors of a run, where those of the source are from the first one on. */
+template <bool kStreaming, uint32_t kWords>
+PSTI_DEVICE void lift_vectors(const lifting_warp &me, const shifted_run &r, unsigned char *to,
+                              const psti_vector *stage)
+{
+    const uint32_t kUnroll = 4, step = me.warps * PSTI_WARP;
     const uint32_t bits = r.shift % 4 * 8, behind = r.shift ? 1 : 0;
     const uint32_t num = r.stores - r.first;
     unsigned char *target = to + (r.head + r.first * PSTI_VECTOR_BYTES);
 #pragma unroll 1
-    for (uint32_t w = thread_of() - skipped; w < num; w += kUnroll * step) {
+    for (uint32_t w = me.number * PSTI_WARP + lane_of(); w < num; w += kUnroll * step) {
         psti_vector held[kUnroll][2] = {};
 #pragma unroll
         for (uint32_t u = 0; u < kUnroll; u++)
@@ -216,23 +234,18 @@ PSTI_DEVICE void lift_vectors(const shifted_run &r, unsigned char *to, const pst
     }
 }
 
-/* By the same: all of the run. */
 template <bool kStreaming>
-PSTI_DEVICE void lift_run(const shifted_run &r, unsigned char *to, const unsigned char *from,
-                          uint32_t bytes, const psti_vector *stage)
+PSTI_DEVICE void lift_run(const lifting_warp &me, const shifted_run &r, unsigned char *to,
+                          const psti_vector *stage)
 {
-    const uint32_t lane = is_helper() ? lane_of() : PSTI_WARP;
-    run_edges edges = {0, 0};
-    edges.load(r, from, bytes, lane);
     if (r.shift / 4 == 0)
-        lift_vectors<kStreaming, 0>(r, to, stage);
+        lift_vectors<kStreaming, 0>(me, r, to, stage);
     else if (r.shift / 4 == 1)
-        lift_vectors<kStreaming, 1>(r, to, stage);
+        lift_vectors<kStreaming, 1>(me, r, to, stage);
     else if (r.shift / 4 == 2)
-        lift_vectors<kStreaming, 2>(r, to, stage);
+        lift_vectors<kStreaming, 2>(me, r, to, stage);
     else
-        lift_vectors<kStreaming, 3>(r, to, stage);
-    edges.store(r, to, bytes, lane);
+        lift_vectors<kStreaming, 3>(me, r, to, stage);
 }
 
 #endif

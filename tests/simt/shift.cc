@@ -53,9 +53,15 @@ template <bool kStreaming> PSTI_DEVICE void lift_now()
     const shifted_run r = shift_run(now.to, now.from, now.bytes);
     for (uint32_t v = r.first; thread_of() == 0 && v < r.loads; v++)
         stage.vectors[v - r.first] = watched_load(now.from + source_at(r, v), 0);
+    const lifting_warp me = lifting_warp_of();
+    run_edges edges = {0, 0};
     PSTI_SYNC_TEAM();
-    if (thread_of() >= PSTI_WARP || num_threads() == PSTI_WARP)
-        lift_run<kStreaming>(r, now.to, now.from, now.bytes, stage.vectors);
+    if (me.group == 0 && me.number == 0) {
+        edges.load(r, now.from, now.bytes);
+        edges.store(r, now.to, now.bytes);
+    }
+    if (me.group == 0 && me.number < me.warps)
+        lift_run<kStreaming>(me, r, now.to, stage.vectors);
 }
 
 /* One warp has fewer loads ahead, as in squeeze. */

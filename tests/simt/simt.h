@@ -115,6 +115,17 @@ PSTI_DEVICE void psti_store_vector_streaming(void *at, psti_vector v)
     psti_store_vector(at, v);
 }
 
+PSTI_DEVICE uint32_t psti_load_byte_if(bool is_one, const unsigned char *at)
+{
+    return is_one ? *at : 0;
+}
+
+PSTI_DEVICE void psti_store_byte_if(bool is_one, unsigned char *at, uint32_t byte)
+{
+    if (is_one)
+        *at = (unsigned char)byte;
+}
+
 PSTI_DEVICE uint64_t psti_evict_first()
 {
     return 0;
@@ -234,6 +245,11 @@ PSTI_DEVICE bool psti_any(bool mine)
     for (uint32_t mask = 16; mask > 0; mask /= 2)
         any |= simt_shuffle_xor(any, mask);
     return any != 0;
+}
+
+PSTI_DEVICE uint32_t psti_popcount(uint32_t bits)
+{
+    return (uint32_t)__builtin_popcount(bits);
 }
 
 PSTI_DEVICE uint32_t psti_ballot(bool mine)

@@ -6,21 +6,14 @@
  * is pushed, or at the end.
  *
  * Runs at odd addresses take the same stages before any chunk does: what is aligned of run n is
- * brought to stage n % kStages, and the other warps lift it from there to where it goes. */
+ * brought to stage n % kStages, asked for by some lane of the first warp, and other warps lift it from
+ * there to where it goes. */
 #ifndef PSTI_CUDA_BULK_CUH
 #define PSTI_CUDA_BULK_CUH
 
 #include "kernels/cuda/copy.cuh"
 
 struct no_runs {
-};
-
-/* A run that is brought to a stage. */
-struct odd_run {
-    unsigned char *to;
-    const unsigned char *from;
-    uint32_t bytes;
-    shifted_run run;
 };
 
 /* Runs: tile_runs, or no_runs. */
@@ -61,7 +54,7 @@ template <class Ring, bool kStreaming> struct bulk_copier {
     static const bool kHasRows = !kIsSmall; /* else registers are too few */
     static const bool kShifts = true;
     static const bool kLifts = !kIsSmall;                   /* one warp would not be faster */
-    static const uint32_t kMostBrought = Ring::kStages - 1; /* others may still read one more */
+    static const uint32_t kMostBrought = Ring::kStages - 2; /* two groups may still read others */
     static const uint32_t kRingBytes = Ring::kRingBytes;
     typedef nothing_held held;
     Ring *ring;      /* in shared memory, as are the stages: the first dynamic bytes */
@@ -152,15 +145,16 @@ template <class Ring, bool kStreaming> struct bulk_copier {
 
     PSTI_DEVICE_METHOD void open_odd()
     {
-        if (thread_of() != 0)
-            return;
-        for (uint32_t stage = 0; stage < Ring::kStages; stage++)
-            psti_barrier_init(&ring->landed[stage]);
-        psti_fence_barrier_init();
+        if (thread_of() == 0) {
+            for (uint32_t stage = 0; stage < Ring::kStages; stage++)
+                psti_barrier_init(&ring->landed[stage]);
+            psti_fence_barrier_init();
+        }
+        __syncwarp(); /* lanes of the first warp use them before the team meets */
     }
 
-    /* By the first thread: run number n, of at most a tile. All threads have met since run n - kStages was
-     * lifted, so none reads the stage any more. */
+    /* By a lane of the first warp: run number n, of at most a tile. All threads have met since run
+     * n - kStages was lifted, so none reads the stage any more. */
     PSTI_DEVICE_METHOD void bring(uint32_t n, unsigned char *to, const unsigned char *from,
                                   uint32_t bytes)
     {
@@ -174,31 +168,29 @@ template <class Ring, bool kStreaming> struct bulk_copier {
                            &ring->landed[stage], psti_evict_first());
     }
 
-    /* By the first thread: there are n, and no more. */
-    PSTI_DEVICE_METHOD void stop(uint32_t n)
+    /* By the same: run number n is none, nor is any behind it. */
+    PSTI_DEVICE_METHOD void bring_none(uint32_t n)
     {
         ring->odd[n % Ring::kStages].bytes = 0;
         psti_barrier_expect(&ring->landed[n % Ring::kStages], 0);
     }
 
-    /* By the first thread. */
+    /* By a lane of the first warp. */
     PSTI_DEVICE_METHOD void await(uint32_t n)
     {
         while (!psti_barrier_try_wait(&ring->landed[n % Ring::kStages], n / Ring::kStages % 2))
             ;
     }
 
-    /* By the other warps, which have met since the first thread waited for it. */
-    PSTI_DEVICE_METHOD void lift(uint32_t n)
+    PSTI_DEVICE_METHOD odd_run odd_at(uint32_t n) const
     {
-        const uint32_t stage = n % Ring::kStages;
-        const odd_run odd = ring->odd[stage];
-        lift_run<kStreaming>(odd.run, odd.to, odd.from, odd.bytes,
-                             (const psti_vector *)stage_at(stage));
+        return ring->odd[n % Ring::kStages];
     }
-    PSTI_DEVICE_METHOD bool is_end(uint32_t n) const
+
+    /* By a group, which has met the first warp since that waited for run n. */
+    PSTI_DEVICE_METHOD void lift(const lifting_warp &me, uint32_t n, const odd_run &odd) const
     {
-        return ring->odd[n % Ring::kStages].bytes == 0;
+        lift_run<kStreaming>(me, odd.run, odd.to, (const psti_vector *)stage_at(n % Ring::kStages));
     }
 
     PSTI_DEVICE_METHOD void rows(unsigned char *page, const row_span &span, uint32_t bytes)

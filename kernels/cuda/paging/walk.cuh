@@ -149,41 +149,104 @@ PSTI_DEVICE void walk_odd(Source &source, const move_shared &s, const psti_move_
     }
 }
 
-/* The same by stages of shared memory: the first warp has them brought, a few tiles ahead, and the
- * others lift them. */
+/* By the helper: the single bytes of runs n and n + 1, if they are runs: what is loaded of them now is stored when
+ * they are lifted. */
+struct edges_ahead {
+    run_edges edges[2];
+
+    template <class Copier>
+    PSTI_DEVICE_METHOD void load(const Copier &copier, uint32_t n, uint32_t num)
+    {
+#pragma unroll
+        for (uint32_t i = 0; i < 2; i++) {
+            const odd_run odd = copier.odd_at(n + i);
+            if (i < num && odd.bytes)
+                edges[i].load(odd.run, odd.from, odd.bytes);
+        }
+    }
+    template <class Copier>
+    PSTI_DEVICE_METHOD void store(const Copier &copier, uint32_t n, uint32_t num) const
+    {
+#pragma unroll
+        for (uint32_t i = 0; i < 2; i++) {
+            const odd_run odd = copier.odd_at(n + i);
+            if (i < num && odd.bytes)
+                edges[i].store(odd.run, odd.to, odd.bytes);
+        }
+    }
+};
+
+/* By the first warp, for walk_stages: has runs brought to stages, each lane those of its tiles. */
+template <stream_kind kKind, class Source> struct run_bringer {
+    Source &source;
+    const move_shared &s;
+    const psti_move_args &args;
+    const int64_t *counts;
+    tile_job job;  /* of one of 32 tiles */
+    uint32_t left; /* lanes whose job is to be brought */
+    uint32_t tile; /* first of the next 32 */
+    uint32_t brought;
+
+    /* Up to run number `end`; where there are no more tiles these are none. */
+    PSTI_DEVICE_METHOD void bring(uint32_t end)
+    {
+        const uint32_t lane = lane_of(), stride = s.share.stride;
+#pragma unroll 1
+        while (brought < end) {
+            const bool is_last = left == 0 && tile >= num_tiles_of(s.plan);
+            if (left == 0 && !is_last) {
+                job = plan_job<kKind, true>(source, s.share, s.plan, args, counts,
+                                            tile + lane * stride);
+                left = psti_ballot(job.bytes != 0);
+                tile += PSTI_WARP * stride;
+                continue;
+            }
+            const uint32_t lanes = is_last ? ~0u : left;
+            const uint32_t n = brought + psti_popcount(lanes & ((1u << lane) - 1));
+            const bool is_mine = lanes >> lane & 1;
+            if (is_mine && n < end) {
+                if (is_last)
+                    source.copier.bring_none(n);
+                else
+                    source.bring(n, job.place, job.rows, job.bytes);
+            }
+            brought = (uint32_t)psti_min_u64(end, brought + psti_popcount(lanes));
+            left = is_last ? 0 : psti_ballot(is_mine && n >= end);
+        }
+    }
+};
+
+/* The same by stages of shared memory: the first warp has them brought, a few tiles ahead, and the others lift
+ * them, each group one. */
 template <stream_kind kKind, class Source>
 PSTI_DEVICE void walk_stages(Source &source, const move_shared &s, const psti_move_args &args,
                              const int64_t *counts)
 {
-    const tile_share &share = s.share;
-    const uint32_t end = num_tiles_of(s.plan);
-    tile_job jobs = {0, 0, 0}; /* of tile number lane_of() of 32 */
-    uint32_t tile = share.first, turn = 0, brought = 0;
+    const lifting_warp me = lifting_warp_of();
+    run_bringer<kKind, Source> bringer = {source, s, args, counts, {0, 0, 0}, 0, s.share.first, 0};
+    edges_ahead edges = {{{0, 0}, {0, 0}}};
     source.copier.open_odd();
 #pragma unroll 1
-    for (uint32_t lifted = 0;; lifted++) {
-        if (thread_of() < PSTI_WARP) {
-#pragma unroll 1
-            for (; tile < end && brought - lifted < source.copier.kMostBrought;
-                 tile += share.stride, turn++) {
-                if (turn % PSTI_WARP == 0)
-                    jobs = plan_job<kKind, true>(source, share, s.plan, args, counts,
-                                                 tile + lane_of() * share.stride);
-                const tile_job job = shuffle_job(jobs, turn % PSTI_WARP);
-                if (job.bytes && lane_of() == 0)
-                    source.bring(brought, job.place, job.rows, job.bytes);
-                brought += job.bytes ? 1 : 0;
-            }
-            if (lane_of() == 0 && brought == lifted)
-                source.copier.stop(brought);
-            if (lane_of() == 0)
-                source.copier.await(lifted);
+    for (uint32_t lifted = 0;; lifted += me.groups) {
+        if (thread_of() < PSTI_WARP)
+            bringer.bring(lifted + source.copier.kMostBrought);
+        if (lifted == 0) {
+            PSTI_SYNC_TEAM();
+            if (is_helper())
+                edges.load(source.copier, 0, me.groups);
         }
+        if (thread_of() < me.groups)
+            source.copier.await(lifted + thread_of());
         PSTI_SYNC_TEAM();
-        if (source.copier.is_end(lifted))
+        const odd_run mine = source.copier.odd_at(lifted + me.group);
+        if (source.copier.odd_at(lifted).bytes == 0)
             break;
-        if (thread_of() >= PSTI_WARP || num_threads() == PSTI_WARP)
-            source.copier.lift(lifted);
+        if (is_helper()) {
+            edges.store(source.copier, lifted, me.groups);
+            edges.load(source.copier, lifted + me.groups, me.groups);
+        }
+        if (me.number < me.warps && mine.bytes)
+            source.copier.lift(me, lifted + me.group, mine);
     }
 }
 

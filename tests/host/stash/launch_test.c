@@ -23,14 +23,23 @@ static pst_device gpu(int compute_capability, uint32_t backends)
     return device;
 }
 
-/* The backend, or something else where it did not work. */
-static uint32_t picked(const pst_device *device, int num_sms)
+/* The backend for so many tensors, of which those lie at odd addresses, or something else where it did not work. */
+static uint32_t picked_for(const pst_device *device, int num_sms, uint32_t num_tensors,
+                           uint64_t odd)
 {
     const pst_launch_options options = {.num_sms = num_sms};
+    const psti_move_args args = {.num_tensors = num_tensors, .apart = odd, .odd = odd};
     psti_launch launch;
     if (psti_launch_make(device, &options, &launch) != PST_OK)
         return 100;
-    return launch.num_sms == (num_sms == 132 ? 0 : (uint32_t)num_sms) ? launch.backend : 101;
+    return launch.num_sms == (num_sms == 132 ? 0 : (uint32_t)num_sms)
+               ? psti_pick_backend(device, &launch, &args)
+               : 101;
+}
+
+static uint32_t picked(const pst_device *device, int num_sms)
+{
+    return picked_for(device, num_sms, 2, 0);
 }
 
 PST_TEST(Launch, AutoIsLoadsWhereThereAreBackends)
@@ -41,6 +50,19 @@ PST_TEST(Launch, AutoIsLoadsWhereThereAreBackends)
     CHECK_EQ(picked(&hopper, 132), PST_BACKEND_LDG);
     CHECK_EQ(picked(&ampere, 8), PST_BACKEND_LDG);
     CHECK_EQ(picked(&host, 0), PST_BACKEND_AUTO);
+    CHECK_EQ(picked_for(&hopper, 0, 0, 0), PST_BACKEND_LDG);
+}
+
+PST_TEST(Launch, AutoIsBulkWhereAllTensorsLieAtOddAddresses)
+{
+    const pst_device hopper = gpu(90, ALL), ampere = gpu(80, LDG), host = gpu(0, 0);
+    CHECK_EQ(picked_for(&hopper, 0, 1, 1), PST_BACKEND_BULK);
+    CHECK_EQ(picked_for(&hopper, 132, 3, 7), PST_BACKEND_BULK);
+    CHECK_EQ(picked_for(&hopper, 0, 3, 5), PST_BACKEND_LDG);
+    CHECK_EQ(picked_for(&hopper, 0, 64, UINT64_MAX), PST_BACKEND_BULK);
+    CHECK_EQ(picked_for(&hopper, 0, 64, UINT64_MAX >> 1), PST_BACKEND_LDG);
+    CHECK_EQ(picked_for(&ampere, 0, 1, 1), PST_BACKEND_LDG);
+    CHECK_EQ(picked_for(&host, 0, 1, 1), PST_BACKEND_AUTO);
 }
 
 PST_TEST(Launch, PresetStandsForAuto)
@@ -50,6 +72,7 @@ PST_TEST(Launch, PresetStandsForAuto)
     pst_launch_options options = {0};
     device.preset = PST_BACKEND_SQUEEZE;
     CHECK_EQ(picked(&device, 0), PST_BACKEND_SQUEEZE);
+    CHECK_EQ(picked_for(&device, 0, 1, 1), PST_BACKEND_SQUEEZE);
     options.backend = PST_BACKEND_LDG; /* asked for by the call */
     CHECK_OK(psti_launch_make(&device, &options, &launch));
     CHECK_EQ(launch.backend, PST_BACKEND_LDG);
