@@ -26,6 +26,7 @@ import random
 import re
 import resource
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -190,6 +191,7 @@ class Build:
     def make(self, name, files, pool):
         """The tests with these files ({path: text}) in the place of the source's."""
         out = self.out / name
+        shutil.rmtree(out / "source", ignore_errors=True)  # of an earlier run, with other mutants
         for file, text in files.items():
             path = out / "source" / file
             path.parent.mkdir(parents=True, exist_ok=True)

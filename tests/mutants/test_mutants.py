@@ -103,6 +103,13 @@ class Mutants(unittest.TestCase):
         self.assertRegex(text, r"(?m)^other +3 +3 ")
         self.assertRegex(text, r"(?m)^all +5 +5 ")
 
+    def test_what_an_earlier_run_left_is_not_compiled(self):
+        left = self.root / "build" / "mutants" / "together" / "source" / "host" / "larger.h"
+        left.parent.mkdir(parents=True, exist_ok=True)
+        left.write_text("#error left\n")
+        status, text = self.run_lists(room=[FIRST])
+        self.assertEqual(status, 0, text)
+
     def test_one_that_survives_fails(self):
         status, text = self.run_lists(room=[FIRST, SURVIVES])
         self.assertEqual(status, 1, text)
