@@ -1,9 +1,9 @@
 /* Turns launch options into what one launch is told. */
 #include "host/stash/stash.h"
 
-/* What auto is on a device that has more than one: in the clock model of tests/ptx, which is not a
- * measurement, no other copies anything in an ordered pool faster by more than 3 %.
- * tests/gates/check_clock_model.py holds that. */
+/* What auto is on a device that has more than one: bulk where all rows lie at odd addresses, else ldg. In the
+ * clock model of tests/ptx, which is not a measurement, no other copies any case of an ordered pool faster by more
+ * than 3 %. tests/gates/check_clock_model.py holds that. */
 uint32_t psti_pick_backend(const pst_device *device, const psti_launch *launch,
                            const psti_move_args *args)
 {

@@ -38,10 +38,10 @@ typedef struct pst_copy_rate {
 /* What was measured of one operation of one backend. A plain value: keep it, store it, or fill it
  * in from measurements of your own. Frozen. */
 typedef struct pst_copy_rates {
-    pst_copy_op op;       /* what was measured */
-    pst_backend backend;  /* auto: each point by what auto meant with that budget */
-    double fixed_seconds; /* of an operation without live rows */
-    uint32_t num_points;  /* 1..PST_MAX_COPY_RATES */
+    pst_copy_op op;                           /* what was measured */
+    pst_backend backend;                      /* auto: by what auto is for aligned rows */
+    double fixed_seconds;                     /* of an operation without live rows */
+    uint32_t num_points;                      /* 1..PST_MAX_COPY_RATES */
     pst_copy_rate points[PST_MAX_COPY_RATES]; /* num_sms ascending */
 } pst_copy_rates;
 

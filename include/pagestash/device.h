@@ -53,8 +53,9 @@ typedef enum pst_device_kind {
 
 /* How a launch of stash or restore copies. */
 typedef enum pst_backend {
-    PST_BACKEND_AUTO = 0, /* PAGESTASH_BACKEND if that is set; else LDG, or BULK for groups whose
-                           * tensors are all packed and at addresses that 16 does not divide */
+    PST_BACKEND_AUTO = 0, /* PAGESTASH_BACKEND if that is set; else LDG, or BULK where there is one
+                           * and each tensor of the group has one segment, packed, at an address that
+                           * 16 does not divide. A GLU is LDG */
     PST_BACKEND_LDG = 1,  /* 16-byte loads and stores by many threads */
     PST_BACKEND_BULK = 2, /* asynchronous bulk copies through a ring of 128 KiB of shared memory, by
                            * one block per SM; from compute capability 9.0 */

@@ -21,7 +21,7 @@ typedef struct conf_device {
 static const conf_device devices[] = {
     {"host", CONF_HOST, PST_BACKEND_AUTO, 0},
     {"lazy", CONF_LAZY, PST_BACKEND_AUTO, 0},
-    {"simt", CONF_SIMT, PST_BACKEND_AUTO, 0},
+    {"simt", CONF_SIMT, PST_BACKEND_LDG, 0},
     {"simt_bulk", CONF_SIMT, PST_BACKEND_BULK, 0},
     {"simt_squeeze", CONF_SIMT, PST_BACKEND_SQUEEZE, 0},
     {"ptx80", CONF_PTX, PST_BACKEND_LDG, 80},
@@ -31,7 +31,7 @@ static const conf_device devices[] = {
     {"ptx100", CONF_PTX, PST_BACKEND_LDG, 100},
     {"ptx100_bulk", CONF_PTX, PST_BACKEND_BULK, 100},
     {"ptx100_squeeze", CONF_PTX, PST_BACKEND_SQUEEZE, 100},
-    {"cuda", CONF_CUDA, PST_BACKEND_AUTO, 0},
+    {"cuda", CONF_CUDA, PST_BACKEND_LDG, 0},
     {"cuda_bulk", CONF_CUDA, PST_BACKEND_BULK, 0},
     {"cuda_squeeze", CONF_CUDA, PST_BACKEND_SQUEEZE, 0},
 };
@@ -120,8 +120,13 @@ uint64_t conf_bytes(const conf_run *conf, uint64_t bytes)
 
 void conf_vary(const conf_run *conf, uint64_t seed)
 {
+    conf_vary_threads(conf, seed, 32u << seed / 3 % 3);
+}
+
+void conf_vary_threads(const conf_run *conf, uint64_t seed, uint32_t threads)
+{
     if (conf->kind == CONF_SIMT)
-        conf_simt_vary(seed);
+        conf_simt_vary(seed, threads);
     else if (conf->kind == CONF_PTX)
         conf_ptx_vary(seed);
     else if (conf->kind == CONF_LAZY)

@@ -42,6 +42,8 @@ void conf_register(const char *file, int line, const char *suite, const char *na
 /* Where the device is simt another order of threads and blocks, and other shapes of the grid; where it
  * is lazy another order of streams. */
 void conf_vary(const conf_run *conf, uint64_t seed);
+/* The same, with blocks of so many threads where the device is simt. */
+void conf_vary_threads(const conf_run *conf, uint64_t seed, uint32_t threads);
 
 /* Of `cases` that are right for a long test on the host device, how many this one runs: simt is
  * slower, and both are under ThreadSanitizer; a GPU runs all in every test. At least 1. */

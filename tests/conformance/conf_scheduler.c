@@ -4,11 +4,11 @@
 
 #include "tests/lazy/lazy_device.h"
 
-/* All of them in the long tests; of simt half, and a tenth where the backend is not its own choice. */
+/* All of them in the long tests; of simt half, and a tenth where the backend is not the usual one. */
 static uint32_t cases_of(const conf_run *conf, uint32_t all)
 {
     const bool is_simt = conf->is_slow;
-    const uint32_t backends = conf->device->preset == PST_BACKEND_AUTO ? 1 : 10;
+    const uint32_t backends = conf->device->preset <= PST_BACKEND_LDG ? 1 : 10;
     const uint32_t slower =
         (is_simt ? 2u : 1u) * (PSTI_UNDER_TSAN ? (is_simt ? 10u : 4u) : 1u) * backends;
     const uint32_t share = psti_test_cases(all) < all ? (is_simt ? 125 : 25) : 1;

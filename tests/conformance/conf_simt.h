@@ -10,12 +10,12 @@ static inline pst_status conf_simt_open(pst_device **device_out)
     return psti_simt_device_open(NULL, device_out);
 }
 
-/* Limited residency down to one slot, small and large blocks, one to eight of them. */
-static inline void conf_simt_vary(uint64_t seed)
+/* Limited residency down to one slot, one to eight blocks. */
+static inline void conf_simt_vary(uint64_t seed, uint32_t threads)
 {
     const simt_config config = {.seed = seed,
                                 .residency = 1 + (uint32_t)(seed % 3),
-                                .threads = 32u << seed / 3 % 3,
+                                .threads = threads,
                                 .max_blocks = 1 + (uint32_t)(seed * 5 % 8)};
     psti_simt_configure(&config);
 }

@@ -170,10 +170,14 @@ CONFORMANCE(Strides, LongRows)
 CONFORMANCE(Strides, OddTilesOfOneTeam)
 {
     enum { TILE = 16384 };
-    static const uint32_t tiles[] = {1, 6, 7, 8, 9, 16, 17, 33};
+    static const uint32_t tiles[] = {1, 2, 3, 5, 6, 7, 8, 9, 16, 17, 33};
     static conf_pair self;
+    const uint32_t num = sizeof(tiles) / sizeof(tiles[0]);
+    const uint32_t rounds =
+        conf->kind == CONF_SIMT && !PSTI_UNDER_TSAN ? 3 : 1; /* of block sizes */
     const uint32_t step = PSTI_UNDER_TSAN ? psti_test_step(3) : 1;
-    for (uint32_t i = 0; i < sizeof(tiles) / sizeof(tiles[0]) && !psti_test_failed(); i += step) {
+    for (uint32_t k = 0; k < rounds * num && !psti_test_failed(); k += step) {
+        const uint32_t i = k % num;
         const uint32_t row_bytes = 4099;
         shape like = {.group = {.num_spaces = 1, .num_tensors = 1}};
         const int64_t rows = (int64_t)tiles[i] * TILE / row_bytes;
@@ -182,7 +186,7 @@ CONFORMANCE(Strides, OddTilesOfOneTeam)
         like.group.at[0] = 64 + 1 + 2 * i;
         like.arena_bytes = (size_t)(like.group.at[0] + (uint64_t)rows * row_bytes + 64);
         const ls_options options = conf_options((pst_pool_mode)(i % 2), 2 * tiles[i], i);
-        conf_vary(conf, i);
+        conf_vary_threads(conf, i, 32 * (1 + (5 * k + 7) % 8));
         if (!conf_pair_open(&self, conf, &options, &like, &like, 1))
             return;
         self.ls.num_sms = 1;

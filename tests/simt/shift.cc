@@ -56,11 +56,11 @@ template <bool kStreaming> PSTI_DEVICE void lift_now()
     const lifting_warp me = lifting_warp_of();
     run_edges edges = {0, 0};
     PSTI_SYNC_TEAM();
-    if (me.group == 0 && me.number == 0) {
+    if (is_helper()) {
         edges.load(r, now.from, now.bytes);
         edges.store(r, now.to, now.bytes);
     }
-    if (me.group == 0 && me.number < me.warps)
+    if (me.group == (now.lifts - 1) % me.groups && me.number < me.warps)
         lift_run<kStreaming>(me, r, now.to, stage.vectors);
 }
 

@@ -40,7 +40,7 @@ static void begin_trial(trial *t, uint32_t to, uint32_t from, uint32_t bytes, bo
     for (uint32_t i = 0; i < bytes; i++)
         t->wanted[GUARD + to + i] = t->source[GUARD + from + i];
     t->run = (simt_run){t->target + GUARD + to, t->source + GUARD + from, bytes,
-                        (to + from + bytes) % 2, lifts};
+                        (to + from + bytes) % 2, lifts ? 1 + (to + from / 2) % 2 : 0};
     /* sanitizers know eighths: up to 7 bytes in front of a run are not seen, all behind it are */
     FORBID(t->source, ROOM);
     ALLOW(t->source + (GUARD + from) / 8 * 8, bytes + from % 8);
@@ -86,6 +86,7 @@ PST_TEST(OddRuns, EveryOffsetAndShortLength)
 {
     try_short(32, false);
     try_short(32, true);
+    try_short(128, true);
 }
 
 /* Whole rounds of vectors, and a few bytes more or less. */
@@ -108,4 +109,5 @@ PST_TEST(OddRuns, LengthsAroundARound)
 PST_TEST(OddRuns, LengthsAroundALiftedRound)
 {
     try_rounds(64, true);
+    try_rounds(224, true);
 }

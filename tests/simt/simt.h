@@ -41,6 +41,12 @@ typedef struct simt_variable {
     uint32_t offset;
 } simt_variable;
 
+/* Word i of those that nobody should read: no two are the same, nor are a word's halves those of the next. */
+static inline uint64_t simt_poison_word(uint64_t i)
+{
+    return 0xa5a5a5a5a5a5a5a5u + i * 0x1000000010000001u;
+}
+
 /* Where the variable lies in this block's shared memory, which is poisoned as the block starts. */
 void *simt_shared(simt_variable *variable, size_t bytes);
 unsigned char *simt_dynamic(uint32_t bytes); /* 0: as many as were asked for before */

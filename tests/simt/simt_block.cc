@@ -14,7 +14,6 @@
 #endif
 
 static const uint32_t kVariableGap = 64; /* poisoned under ASan */
-static const uint64_t kPoison = 0xa5a5a5a5a5a5a5a5u;
 
 static __thread simt_thread *running;
 simt_traffic simt_vectors;
@@ -301,9 +300,9 @@ SIMT_RAW void simt_poison(void *memory, size_t bytes)
     /* volatile: as a call of memset the sanitizers would see it */
     volatile uint64_t *words = static_cast<uint64_t *>(memory);
     for (size_t i = 0; i < bytes / 8; i++)
-        words[i] = kPoison;
+        words[i] = simt_poison_word(i);
     for (size_t i = bytes / 8 * 8; i < bytes; i++)
-        static_cast<volatile unsigned char *>(memory)[i] = (unsigned char)kPoison;
+        static_cast<volatile unsigned char *>(memory)[i] = (unsigned char)simt_poison_word(0);
 }
 
 SIMT_RAW void *simt_shared(simt_variable *variable, size_t bytes)

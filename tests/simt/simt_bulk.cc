@@ -2,7 +2,8 @@
  * in two steps, of which the first reads shared memory and the second writes, each at some time
  * before a wait that asks for it. Some blocks do nothing that no wait forces. ThreadSanitizer
  * takes a copy for an access of the thread that happens to do it, which is right where one
- * thread of a block asks for all copies and waits for them. */
+ * thread of a block asks for all copies and waits for them. Where several do, a stage that is overwritten
+ * too early may look ordered: what it then holds is seen by tests of bytes only. */
 #ifndef PSTI_SIMT
 #define PSTI_SIMT 1
 #endif

@@ -76,8 +76,8 @@ PSTI_KERNEL(shared_kernel, warp_args, args)
 {
     PSTI_SHARED(row_of_words, row);
     PSTI_SHARED(uint64_t, single);
-    const uint64_t poison = 0xa5a5a5a5a5a5a5a5u;
-    const uint64_t wrong = (row.word[threadIdx.x] != poison) + (uint64_t)(single != poison);
+    const uint64_t wrong = (row.word[threadIdx.x] != simt_poison_word(threadIdx.x)) +
+                           (uint64_t)(single != simt_poison_word(0));
     if (wrong)
         psti_add_acq_rel_u64(args.wrong, wrong);
     __syncthreads();
@@ -105,7 +105,7 @@ PSTI_KERNEL(dynamic_kernel, dynamic_args, args)
     uint64_t *words = reinterpret_cast<uint64_t *>(psti_dynamic_shared(bytes));
     uint64_t wrong = 0;
     for (uint32_t i = threadIdx.x; i < args.words; i += blockDim.x)
-        wrong += words[i] != 0xa5a5a5a5a5a5a5a5u;
+        wrong += words[i] != simt_poison_word(i);
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < args.words; i += blockDim.x)
         words[i] = i;

@@ -1,5 +1,5 @@
 /* Copies by the machine for asynchronous bulk copies: memory to a stage of shared memory, from
- * there to memory. The first thread of a block does all the asking. A ring of stages keeps
+ * there to memory. The first thread of a block asks. A ring of stages keeps
  * kAhead loads in flight and at most kStages - kAhead stores that still read their stage.
  *
  * Chunk n uses stage n % kStages. It is loaded when it is pushed, and stored when chunk n + kAhead
