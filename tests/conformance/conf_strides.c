@@ -165,13 +165,29 @@ CONFORMANCE(Strides, LongRows)
     }
 }
 
+static void by_one_team(const conf_run *conf, const shape *like, int64_t rows, uint32_t seed,
+                        uint64_t pages, uint32_t threads)
+{
+    static conf_pair self;
+    const ls_options options = conf_options((pst_pool_mode)(seed % 2), pages, seed);
+    conf_vary_threads(conf, seed, threads);
+    if (!conf_pair_open(&self, conf, &options, like, like, 1))
+        return;
+    self.ls.num_sms = 1;
+    ls_group_set_counts(&self.ls, &self.source, &rows);
+    ls_group_fill(&self.ls, &self.source, &self.random);
+    ls_stash(&self.ls, self.tickets[0], &self.source);
+    conf_pair_restore(&self, 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
+    CHECK_EQ(self.ls.oracle->status.flags, 0);
+    conf_pair_close(&self);
+}
+
 /* Packed rows at odd addresses, all of one team: as many tiles as its stages, one more, twice as many.
  * A row is no part of a tile, so the last tile is of any length. */
 CONFORMANCE(Strides, OddTilesOfOneTeam)
 {
     enum { TILE = 16384 };
     static const uint32_t tiles[] = {1, 2, 3, 5, 6, 7, 8, 9, 16, 17, 33};
-    static conf_pair self;
     const uint32_t num = sizeof(tiles) / sizeof(tiles[0]);
     const uint32_t rounds =
         conf->kind == CONF_SIMT && !PSTI_UNDER_TSAN ? 3 : 1; /* of block sizes */
@@ -185,17 +201,7 @@ CONFORMANCE(Strides, OddTilesOfOneTeam)
         like.group.tensors[0].row_bytes = row_bytes;
         like.group.at[0] = 64 + 1 + 2 * i;
         like.arena_bytes = (size_t)(like.group.at[0] + (uint64_t)rows * row_bytes + 64);
-        const ls_options options = conf_options((pst_pool_mode)(i % 2), 2 * tiles[i], i);
-        conf_vary_threads(conf, i, 32 * (1 + (5 * k + 7) % 8));
-        if (!conf_pair_open(&self, conf, &options, &like, &like, 1))
-            return;
-        self.ls.num_sms = 1;
-        ls_group_set_counts(&self.ls, &self.source, &rows);
-        ls_group_fill(&self.ls, &self.source, &self.random);
-        ls_stash(&self.ls, self.tickets[0], &self.source);
-        conf_pair_restore(&self, 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
-        CHECK_EQ(self.ls.oracle->status.flags, 0);
-        conf_pair_close(&self);
+        by_one_team(conf, &like, rows, i, 2 * tiles[i], 32 * (1 + (5 * k + 7) % 8));
     }
 }
 
@@ -220,22 +226,10 @@ static shape make_mixed_shape(void)
 /* One team has the odd ones first, and then the others through the same stages. */
 CONFORMANCE(Strides, OddTilesAmongOthers)
 {
-    static conf_pair self;
     const shape like = make_mixed_shape();
     const uint32_t step = PSTI_UNDER_TSAN ? psti_test_step(3) : conf->kind == CONF_PTX ? 5 : 1;
     for (uint32_t i = 0; i < 8 && !psti_test_failed(); i += step) {
-        const ls_options options = conf_options((pst_pool_mode)(i % 2), 64, i);
-        const int64_t rows = 13 - (i % 4);
-        conf_vary_threads(conf, i, 32 * (1 + i));
-        if (!conf_pair_open(&self, conf, &options, &like, &like, 1))
-            return;
-        self.ls.num_sms = 1;
-        ls_group_set_counts(&self.ls, &self.source, &rows);
-        ls_group_fill(&self.ls, &self.source, &self.random);
-        ls_stash(&self.ls, self.tickets[0], &self.source);
-        conf_pair_restore(&self, 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
-        CHECK_EQ(self.ls.oracle->status.flags, 0);
-        conf_pair_close(&self);
+        by_one_team(conf, &like, 13 - (i % 4), i, 64, 32 * (1 + i));
     }
 }
 
