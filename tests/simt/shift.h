@@ -15,8 +15,7 @@ typedef struct simt_run {
     const unsigned char *from;
     uint32_t bytes;
     uint32_t stashes; /* else restores */
-    uint32_t
-        lifts; /* not 0: from shared memory, by group lifts - 1 or, if there is one group, by that */
+    uint32_t lifts;   /* 0: not; else group lifts - 1 of the team does, or the only one */
 } simt_run;
 
 /* All of them, in one launch of one block. Returns how many accesses of 16 bytes were not aligned
