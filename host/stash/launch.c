@@ -1,17 +1,31 @@
 /* Turns launch options into what one launch is told. */
 #include "host/stash/stash.h"
 
-/* What auto is on a device that has more than one: bulk where all rows lie at odd addresses, else ldg. In the
- * clock model of tests/ptx, which is not a measurement, no other copies any case of an ordered pool faster by more
- * than 3 %. tests/gates/check_clock_model.py holds that. */
+#include "kernels/core/stream.h"
+
+/* Whether bulk is what copies the tensor soonest: one packed segment at an odd address, or several aligned ones. */
+static bool is_for_bulk(const psti_move_args *args, uint32_t t)
+{
+    const psti_tensor *tensor = &args->tensors[t];
+    const uint64_t where = (uint64_t)(uintptr_t)tensor->base | tensor->segment_stride;
+    if (args->odd >> t & 1)
+        return true;
+    return args->spaces[tensor->space].num_segments > 1 && psti_is_packed(tensor) &&
+           where % PSTI_VECTOR_BYTES == 0;
+}
+
+/* What auto is on a device that has more than one: bulk where that is for all tensors, else ldg. In the clock
+ * model of tests/ptx, which is not a measurement, no other copies any case of an ordered pool faster by more than
+ * 3 %. tests/gates/check_clock_model.py holds that. */
 uint32_t psti_pick_backend(const pst_device *device, const psti_launch *launch,
                            const psti_move_args *args)
 {
-    const uint64_t all = args->num_tensors ? ~(uint64_t)0 >> (64 - args->num_tensors) : 0;
-    const bool has_bulk = device->info.backends & 1u << PST_BACKEND_BULK;
+    bool is_bulk = args->num_tensors && device->info.backends & 1u << PST_BACKEND_BULK;
     if (launch->backend != PST_BACKEND_AUTO || device->info.backends == 0)
         return launch->backend;
-    return has_bulk && all && args->odd == all ? PST_BACKEND_BULK : PST_BACKEND_LDG;
+    for (uint32_t t = 0; t < args->num_tensors && is_bulk; t++)
+        is_bulk = is_for_bulk(args, t);
+    return is_bulk ? PST_BACKEND_BULK : PST_BACKEND_LDG;
 }
 
 uint32_t psti_launch_sms(const pst_device *device, int num_sms)

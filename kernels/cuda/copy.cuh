@@ -215,6 +215,7 @@ template <bool kStreaming> struct direct_copier {
     static const bool kHasRows = true;
     static const bool kShifts = true; /* copies what begins at any address by vectors */
     static const bool kLifts = false; /* and does so from shared memory */
+    static const bool kAsks = false;  /* some warps ask for copies, others are free */
     static const uint32_t kRingBytes = 0;
     static const uint32_t kUnroll = 4;
     struct held {

@@ -124,6 +124,7 @@ static const runs_case runs_cases[] = {
     {"16 runs to a tile and 17, one more than there is room left for", 331, 3, 512, false},
     {"ends at all addresses", 300, 60, 17, false},
     {"few that are not empty", 1000, 4, 256, false},
+    {"too many to a tile behind more than a batch has room for", 302, 34, 240, false},
 };
 enum { RUNS_CASES = sizeof(runs_cases) / sizeof(runs_cases[0]), OTHERS = 7 };
 
@@ -160,6 +161,8 @@ static int64_t some_rows(conf_pair *self, const runs_case *from, uint32_t segmen
     if (from->segments ==
         331) /* tiles of 16 KiB: 16 of 1,024 bytes, then 15 of those and two of 512 */
         return segment % 33 < 31 ? 2 : 1;
+    if (from->segments == 302) /* 20 tiles of about three, and two of 68 */
+        return segment % 151 < 40 ? from->capacity : 1;
     const uint64_t drawn = oracle_random_below(&self->random, 8);
     const uint64_t rows = oracle_random_below(&self->random, (uint64_t)from->capacity + 1);
     return from->segments == 1000 && drawn ? 0 : (int64_t)rows;
@@ -188,7 +191,8 @@ static void try_runs(const conf_run *conf, const runs_case *from, pst_pool_mode 
     if (!conf_pair_open(&self, conf, &options, &like, NULL, 1))
         return;
     self.destination.model.names_dirty = true;
-    self.ls.num_sms = from->capacity < 4 ? 1 : 0; /* on a GPU as well a team has many tiles then */
+    /* on a GPU as well a team has many tiles then */
+    self.ls.num_sms = from->capacity < 4 || from->segments == 302;
     stash_runs(&self, from, from->full);
     restore_many(&self);
     stash_runs(&self, from, false);

@@ -24,7 +24,8 @@ import tempfile
 
 ARCHITECTURES = (80, 90, 100)
 SLOWER = 1.03
-ODD = ("odd", "rows4")  # cases whose tensors all begin at odd addresses
+# cases whose tensors all begin at odd addresses, or have several aligned segments
+FOR_BULK = ("odd", "rows4", "segments2", "segments64")
 CYCLES = ("cycles", "first_load", "after_store", "tile_cycles")
 COUNTS = ("trips_before", "trips_after", "trips", "membars_before", "membars_after", "membars")
 KEY = ("architecture", "op", "backend", "pool", "case")
@@ -75,7 +76,7 @@ def slower_choices(records):
     cycles = {key_of(r): r["cycles"] for r in records}
     for record in records:
         architecture, op, backend, pool, case = (record[name] for name in KEY)
-        picked = "bulk" if case in ODD and architecture >= 90 else "ldg"
+        picked = "bulk" if case in FOR_BULK and architecture >= 90 else "ldg"
         chosen = cycles.get(key_of({**record, "backend": picked}))
         if op == "migrate" or pool != "ordered" or case.startswith("live0") or not chosen:
             continue

@@ -1,9 +1,10 @@
 /* Copies by the machine for asynchronous bulk copies: memory to a stage of shared memory, from
- * there to memory. The first thread of a block asks. A ring of stages keeps
- * kAhead loads in flight and at most kStages - kAhead stores that still read their stage.
+ * there to memory. The first threads of kAskers warps ask, each by a ring of kOwn stages, which keeps
+ * kAhead loads in flight and at most kOwn - kAhead stores that still read their stage: asking takes some
+ * 300 cycles, so one thread is too slow for short runs.
  *
- * Chunk n uses stage n % kStages. It is loaded when it is pushed, and stored when chunk n + kAhead
- * is pushed, or at the end.
+ * Chunk n of an asking thread uses stage n % kOwn of its ring. It is loaded when it is pushed, and stored
+ * when chunk n + kAhead is pushed, or at the end.
  *
  * Runs at odd addresses take the same stages before any chunk does: what is aligned of run n is
  * brought to stage n % kStages, asked for by some lane of the first warp, and other warps lift it from
@@ -11,27 +12,31 @@
 #ifndef PSTI_CUDA_BULK_CUH
 #define PSTI_CUDA_BULK_CUH
 
-#include "kernels/cuda/copy.cuh"
+#include "kernels/cuda/paging/tiles.cuh"
 
-struct no_runs {
+struct nothing_planned {
 };
 
-/* Runs: tile_runs, or no_runs. */
-template <uint32_t kNumStages, uint32_t kBytes, uint32_t kNumAhead, bool kIsSmall, class Runs>
+/* Planned: planned_tiles, or nothing_planned. kNumAhead: of each that asks. */
+template <uint32_t kNumStages, uint32_t kBytes, uint32_t kMostAskers, uint32_t kNumAhead,
+          bool kIsSmall, class Planned>
 struct bulk_ring {
     static const bool kSmall = kIsSmall; /* its kernels have one warp, and few registers */
     static const uint32_t kThreads = kSmall ? PSTI_WARP : PSTI_MAX_THREADS;
     static const uint32_t kStages = kNumStages;
     static const uint32_t kStageBytes = kBytes;
+    static const uint32_t kAskers = kMostAskers;
+    static const uint32_t kOwn = kStages / kAskers;
+    static_assert(kAskers <= 2, "a power of 2: see begin");
     static const uint32_t kAhead = kNumAhead;
     static const uint32_t kRingBytes = kStages * kStageBytes; /* dynamic shared memory */
     uint64_t full[kStages]; /* mbarriers: the load of the stage has arrived */
-    /* the asking thread's own; here because indexed */
+    /* the asking threads' own; here because indexed */
     unsigned char *to[kStages];
     uint32_t bytes[kStages];
     uint64_t landed[kSmall ? 1 : kStages]; /* mbarriers: what is aligned of an odd run is there */
     odd_run odd[kSmall ? 1 : kStages];
-    Runs runs; /* the team's */
+    Planned planned[2]; /* the team's: those that are next, and those behind them */
 
     PSTI_DEVICE_METHOD static void assume_threads()
     {
@@ -43,8 +48,20 @@ struct bulk_ring {
     }
 };
 
-typedef bulk_ring<8, PSTI_TILE_BYTES, 6, false, tile_runs> large_ring;
-typedef bulk_ring<4, PSTI_TILE_BYTES / 4, 3, true, no_runs> small_ring;
+typedef bulk_ring<8, PSTI_TILE_BYTES, 2, 3, false, planned_tiles> large_ring;
+typedef bulk_ring<4, PSTI_TILE_BYTES / 4, 1, 3, true, nothing_planned> small_ring;
+
+/* The first two warps have else to do, as far as there are others. */
+template <class Ring> PSTI_DEVICE asking_warp asking_warp_of()
+{
+    const uint32_t warps = num_threads() / PSTI_WARP;
+    const uint32_t skipped = warps > 2 ? 2 : 0;
+    const uint32_t num = warps < skipped + Ring::kAskers ? 1 : Ring::kAskers;
+    const uint32_t number = thread_of() / PSTI_WARP - skipped;
+    if (Ring::kAskers == 1)
+        return {true, 0, 1}; /* a team of one warp */
+    return {number < num, number, num};
+}
 
 #if PSTI_HAS_BULK
 
@@ -53,27 +70,42 @@ template <class Ring, bool kStreaming> struct bulk_copier {
     static const bool kIsSmall = Ring::kSmall;
     static const bool kHasRows = !kIsSmall; /* else registers are too few */
     static const bool kShifts = true;
-    static const bool kLifts = !kIsSmall;                   /* one warp would not be faster */
+    static const bool kLifts = !kIsSmall; /* one warp would not be faster */
+    static const bool kAsks = !kIsSmall;
     static const uint32_t kMostBrought = Ring::kStages - 2; /* two groups may still read others */
     static const uint32_t kRingBytes = Ring::kRingBytes;
     typedef nothing_held held;
     Ring *ring;      /* in shared memory, as are the stages: the first dynamic bytes */
-    uint32_t pushed; /* chunks, of the asking thread */
+    uint32_t pushed; /* chunks, of an asking thread */
+    uint32_t begun;  /* runs, of the team */
+    asking_warp asker;
 
     PSTI_DEVICE_METHOD static unsigned char *stage_at(uint32_t stage)
     {
         return psti_dynamic_shared(0) + stage * Ring::kStageBytes;
     }
 
+    PSTI_DEVICE_METHOD planned_tiles *planned() const
+    {
+        return ring->planned;
+    }
     PSTI_DEVICE_METHOD tile_runs *runs() const
     {
-        return &ring->runs;
+        return &ring->planned[0].runs;
+    }
+
+    /* Of a chunk of the asking thread. */
+    PSTI_DEVICE_METHOD uint32_t stage_of(uint32_t chunk) const
+    {
+        return asker.number * Ring::kOwn + chunk % Ring::kOwn;
     }
 
     /* Once in a launch. */
     PSTI_DEVICE_METHOD void open()
     {
         pushed = 0;
+        begun = 0;
+        asker = asking_warp_of<Ring>();
         if (thread_of() == 0) {
             for (uint32_t stage = 0; stage < Ring::kStages; stage++)
                 psti_barrier_init(&ring->full[stage]);
@@ -86,10 +118,10 @@ template <class Ring, bool kStreaming> struct bulk_copier {
 
     PSTI_DEVICE_METHOD void store_chunk(uint32_t chunk)
     {
-        const uint32_t stage = chunk % Ring::kStages;
-        while (!psti_barrier_try_wait(&ring->full[stage], chunk / Ring::kStages % 2))
-            ;
+        const uint32_t stage = stage_of(chunk);
         const unsigned char *from = stage_at(stage);
+        while (!psti_barrier_try_wait(&ring->full[stage], chunk / Ring::kOwn % 2))
+            ;
         if (kStreaming)
             psti_bulk_store_hinted(ring->to[stage], from, ring->bytes[stage], psti_evict_first());
         else
@@ -100,10 +132,10 @@ template <class Ring, bool kStreaming> struct bulk_copier {
     /* Of at most kStageBytes, a multiple of 16, aligned at both ends. */
     PSTI_DEVICE_METHOD void push(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
-        const uint32_t stage = pushed % Ring::kStages;
+        const uint32_t stage = stage_of(pushed);
         if (pushed >= Ring::kAhead)
             store_chunk(pushed - Ring::kAhead);
-        psti_bulk_wait_read<Ring::kStages - Ring::kAhead>(); /* so the stage is free */
+        psti_bulk_wait_read<Ring::kOwn - Ring::kAhead>(); /* so the stage is free */
         ring->to[stage] = to;
         ring->bytes[stage] = bytes;
         psti_barrier_expect(&ring->full[stage], bytes);
@@ -111,17 +143,26 @@ template <class Ring, bool kStreaming> struct bulk_copier {
         pushed++;
     }
 
-    /* Of at most a tile, aligned at both ends. */
-    PSTI_DEVICE_METHOD void begin(held &, unsigned char *to, const unsigned char *from,
-                                  uint32_t bytes)
+    /* By one of the warps that ask. Of at most a tile, aligned at both ends. */
+    PSTI_DEVICE_METHOD void ask(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
         const uint32_t whole = bytes / PSTI_VECTOR_BYTES * PSTI_VECTOR_BYTES;
-        if (thread_of() == 0)
+        if (lane_of() == 0 && Ring::kStageBytes == PSTI_TILE_BYTES && whole)
+            push(to, from, whole);
+        if (lane_of() == 0 && Ring::kStageBytes < PSTI_TILE_BYTES)
             for (uint32_t at = 0; at < whole; at += Ring::kStageBytes)
                 push(to + at, from + at,
                      whole - at < Ring::kStageBytes ? whole - at : Ring::kStageBytes);
-        if (whole != bytes)
-            copy_tail(to, from, bytes);
+        if (whole + lane_of() < bytes)
+            to[whole + lane_of()] = from[whole + lane_of()];
+    }
+
+    /* By the whole team. */
+    PSTI_DEVICE_METHOD void begin(held &, unsigned char *to, const unsigned char *from,
+                                  uint32_t bytes)
+    {
+        if (asker.asks && (begun++ & (asker.num - 1)) == asker.number)
+            ask(to, from, bytes);
     }
 
     PSTI_DEVICE_METHOD void end(const held &, unsigned char *, const unsigned char *, uint32_t)
@@ -206,7 +247,7 @@ template <class Ring, bool kStreaming> struct bulk_copier {
     /* All is in memory, for whoever comes after, by whatever way it reads. */
     PSTI_DEVICE_METHOD void close()
     {
-        if (thread_of() == 0) {
+        if (asker.asks && lane_of() == 0) {
             for (uint32_t chunk = pushed < Ring::kAhead ? 0 : pushed - Ring::kAhead;
                  chunk != pushed; chunk++)
                 store_chunk(chunk);

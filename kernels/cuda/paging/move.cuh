@@ -38,14 +38,14 @@ PSTI_TEAM_KERNEL(migrate_ldg_kernel, psti_move_args, args)
 }
 
 #if PSTI_HAS_BULK
-#define PSTI_BULK_BODY(run, ring, streaming)           \
-    {                                                  \
-        ring::assume_threads();                        \
-        PSTI_SHARED(move_shared, s);                   \
-        PSTI_SHARED(ring, r);                          \
-        dynamic_shared<ring::kRingBytes>(args);        \
-        bulk_copier<ring, streaming> copier = {&r, 0}; \
-        run(s, copier, args, not_fused());             \
+#define PSTI_BULK_BODY(run, ring, streaming)                  \
+    {                                                         \
+        ring::assume_threads();                               \
+        PSTI_SHARED(move_shared, s);                          \
+        PSTI_SHARED(ring, r);                                 \
+        dynamic_shared<ring::kRingBytes>(args);               \
+        bulk_copier<ring, streaming> copier = {&r, 0, 0, {}}; \
+        run(s, copier, args, not_fused());                    \
     }
 #define PSTI_BULK_MIGRATE_BODY(ring)                     \
     {                                                    \
@@ -54,7 +54,7 @@ PSTI_TEAM_KERNEL(migrate_ldg_kernel, psti_move_args, args)
         PSTI_SHARED(page_room<ring::kThreads>, room);    \
         PSTI_SHARED(ring, r);                            \
         dynamic_shared<ring::kRingBytes>(args);          \
-        bulk_copier<ring, true> copier = {&r, 0};        \
+        bulk_copier<ring, true> copier = {&r, 0, 0, {}}; \
         run_migrate(s, batch_in(s, room), copier, args); \
     }
 #else /* never launched there */

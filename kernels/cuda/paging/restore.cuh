@@ -32,6 +32,7 @@ template <class Copier, class Fused> struct restore_source {
     static const bool kTakesAnyAddress = false;
     static const bool kShifts = Copier::kShifts;
     static const bool kLifts = Copier::kLifts;
+    static const bool kAsks = Copier::kAsks;
     typedef typename Copier::held held;
     static const uint32_t kRingBytes = Copier::kRingBytes;
     const psti_move_args &args;
@@ -76,6 +77,10 @@ template <class Copier, class Fused> struct restore_source {
     {
         copier.end(h, (unsigned char *)rows, (const unsigned char *)place, bytes);
     }
+    PSTI_DEVICE_METHOD void ask(uint64_t place, uint64_t rows, uint32_t bytes)
+    {
+        copier.ask((unsigned char *)rows, (const unsigned char *)place, bytes);
+    }
     PSTI_DEVICE_METHOD void shift(uint64_t place, uint64_t rows, uint32_t bytes)
     {
         copier.shift((unsigned char *)rows, (const unsigned char *)place, bytes);
@@ -117,6 +122,7 @@ template <class Copier> struct zero_source {
     static const bool kTakesAnyAddress = true;
     static const bool kShifts = false;
     static const bool kLifts = false;
+    static const bool kAsks = false;
     typedef nothing_held held;
     static const uint32_t kRingBytes = Copier::kRingBytes;
     const Copier &copier;

@@ -256,6 +256,7 @@ template <class Copier, class Fused> struct stash_source {
     static const bool kTakesAnyAddress = false;
     static const bool kShifts = Copier::kShifts;
     static const bool kLifts = Copier::kLifts;
+    static const bool kAsks = Copier::kAsks;
     typedef typename Copier::held held;
     static const uint32_t kRingBytes = Copier::kRingBytes;
     const psti_move_args &args;
@@ -294,6 +295,10 @@ template <class Copier, class Fused> struct stash_source {
     PSTI_DEVICE_METHOD void end(const held &h, uint64_t place, uint64_t rows, uint32_t bytes)
     {
         copier.end(h, (unsigned char *)place, (const unsigned char *)rows, bytes);
+    }
+    PSTI_DEVICE_METHOD void ask(uint64_t place, uint64_t rows, uint32_t bytes)
+    {
+        copier.ask((unsigned char *)place, (const unsigned char *)rows, bytes);
     }
     PSTI_DEVICE_METHOD void shift(uint64_t place, uint64_t rows, uint32_t bytes)
     {

@@ -20,7 +20,20 @@ struct tile_batch {
     uint32_t tensor, tile;
     uint32_t moved;      /* a bit for each that is to be moved */
     uint32_t first, end; /* numbers of those that are next */
-    uint32_t in_runs;    /* of these a bit for each whose runs of memory are known */
+    uint32_t others;     /* of these a bit for each whose runs of memory are not known */
+    uint32_t num_runs;   /* where some warps ask for them */
+};
+
+/* Of a team's warps one that asks for copies, or not. */
+struct asking_warp {
+    bool asks;
+    uint32_t number, num; /* of those that do */
+};
+
+/* With their runs. */
+struct planned_tiles {
+    tile_batch batch;
+    tile_runs runs;
 };
 
 struct tile_plan {

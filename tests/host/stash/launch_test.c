@@ -23,23 +23,46 @@ static pst_device gpu(int compute_capability, uint32_t backends)
     return device;
 }
 
-/* The backend for so many tensors, of which those lie at odd addresses, or something else where it did not work. */
-static uint32_t picked_for(const pst_device *device, int num_sms, uint32_t num_tensors,
-                           uint64_t odd)
+/* The backend for what is moved, or something else where it did not work. */
+static uint32_t picked_of(const pst_device *device, int num_sms, const psti_move_args *args)
 {
     const pst_launch_options options = {.num_sms = num_sms};
-    const psti_move_args args = {.num_tensors = num_tensors, .apart = odd, .odd = odd};
     psti_launch launch;
     if (psti_launch_make(device, &options, &launch) != PST_OK)
         return 100;
     return launch.num_sms == (num_sms == 132 ? 0 : (uint32_t)num_sms)
-               ? psti_pick_backend(device, &launch, &args)
+               ? psti_pick_backend(device, &launch, args)
                : 101;
+}
+
+/* For so many tensors of one segment, of which those lie at odd addresses. */
+static uint32_t picked_for(const pst_device *device, int num_sms, uint32_t num_tensors,
+                           uint64_t odd)
+{
+    const psti_move_args args = {.num_tensors = num_tensors, .apart = odd, .odd = odd};
+    return picked_of(device, num_sms, &args);
 }
 
 static uint32_t picked(const pst_device *device, int num_sms)
 {
     return picked_for(device, num_sms, 2, 0);
+}
+
+/* For tensors of 4 segments, the last one with this base and these strides. */
+static uint32_t picked_for_segments(const pst_device *device, uintptr_t base, uint64_t row_stride,
+                                    uint64_t segment_stride)
+{
+    psti_move_args args = {.num_tensors = 2, .num_spaces = 1, .apart = 3};
+    args.spaces[0].num_segments = 4;
+    for (uint32_t t = 0; t < 2; t++)
+        args.tensors[t] = (psti_tensor){.base = (unsigned char *)64,
+                                        .row_bytes = 100,
+                                        .row_stride = 100,
+                                        .segment_stride = 800};
+    args.tensors[1].base = (unsigned char *)base;
+    args.tensors[1].row_stride = row_stride;
+    args.tensors[1].segment_stride = segment_stride;
+    return picked_of(device, 0, &args);
 }
 
 PST_TEST(Launch, AutoIsLoadsWhereThereAreBackends)
@@ -63,6 +86,16 @@ PST_TEST(Launch, AutoIsBulkWhereAllTensorsLieAtOddAddresses)
     CHECK_EQ(picked_for(&hopper, 0, 64, UINT64_MAX >> 1), PST_BACKEND_LDG);
     CHECK_EQ(picked_for(&ampere, 0, 1, 1), PST_BACKEND_LDG);
     CHECK_EQ(picked_for(&host, 0, 1, 1), PST_BACKEND_AUTO);
+}
+
+PST_TEST(Launch, AutoIsBulkWhereAllTensorsAreAlignedSegments)
+{
+    const pst_device hopper = gpu(90, ALL), ampere = gpu(80, LDG);
+    CHECK_EQ(picked_for_segments(&hopper, 64, 100, 800), PST_BACKEND_BULK);
+    CHECK_EQ(picked_for_segments(&hopper, 72, 100, 800), PST_BACKEND_LDG);
+    CHECK_EQ(picked_for_segments(&hopper, 64, 112, 896), PST_BACKEND_LDG);
+    CHECK_EQ(picked_for_segments(&hopper, 64, 100, 808), PST_BACKEND_LDG);
+    CHECK_EQ(picked_for_segments(&ampere, 64, 100, 800), PST_BACKEND_LDG);
 }
 
 PST_TEST(Launch, PresetStandsForAuto)
