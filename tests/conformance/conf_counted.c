@@ -77,6 +77,22 @@ CONFORMANCE(Counted, BitsAreThoseOfTheCpu)
     CHECK_OK(pst_device_close(host));
 }
 
+CONFORMANCE(Counted, EachDtypeWithAndWithoutC)
+{
+    pst_device *host = NULL;
+    CHECK_OK(pst_device_open("host", 0, &host));
+    for (uint32_t i = 0; i < 9 * C_FORMS && !psti_test_failed(); i++) {
+        const product_case what = {.m = 5,
+                                   .n = 3,
+                                   .k = 2,
+                                   .dtype = (pst_dtype)(i % 3),
+                                   .of_d = (pst_dtype)(i / 3 % 3),
+                                   .c = (c_form)(i / 9)};
+        check_case(conf, host, &what, i);
+    }
+    CHECK_OK(pst_device_close(host));
+}
+
 /* More than a tile of rows, columns and terms, and experts with nothing. */
 CONFORMANCE(Counted, ManyTiles)
 {

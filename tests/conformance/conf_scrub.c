@@ -8,6 +8,8 @@ static bool set_up(conf_pair *self, const conf_run *conf, pst_pool_mode mode)
     const shape like = conf_segments_shape(3, ROWS, ROW_BYTES);
     ls_options options = conf_options(mode, 20, 1);
     options.num_host_pages = 8;
+    options.max_pages = 24; /* there is no memory behind those that are not there */
+    options.max_host_pages = 12;
     options.page_bytes = 32768;
     options.scrub = true;
     return conf_pair_open(self, conf, &options, &like, NULL, 3);
@@ -48,7 +50,9 @@ CONFORMANCE(Scrub, WhateverFreesAPageClearsIt)
         CHECK_EQ(self.ls.oracle->num_free[0], 20);
         stash(&self, 1);
         restore(&self, 1, PST_RESTORE_CONSUME);
-        ls_resize(&self.ls, 10, 4); /* fewer */
+        stash(&self, 2);
+        ls_resize(&self.ls, 10, 7); /* fewer */
+        ls_reset(&self.ls, PST_RESET_PAGES);
         stash(&self, 1);
         restore(&self, 1, PST_RESTORE_CONSUME);
         CHECK_EQ(self.ls.oracle->status.num_faults, 0);

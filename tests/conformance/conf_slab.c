@@ -195,6 +195,21 @@ SLAB(GivingBackFreesWhatIsHeld, 1)
     }
 }
 
+/* The check goes through the directory: tickets that it does not find hold pages that are nobody's. */
+SLAB(AllAreInTheDirectory, 4)
+{
+    lockstep *ls = &self->ls;
+    uint32_t tickets[4] = {self->tickets[0]};
+    const int64_t rows = ROWS;
+    for (int i = 1; i < 4; i++)
+        tickets[i] = ls_ticket_take(ls, false);
+    ls_group_set_counts(ls, &self->source, &rows);
+    for (int i = 0; i < 4; i++)
+        ls_stash(ls, tickets[i], &self->source);
+    ls_check(ls);
+    CHECK_EQ(ls->oracle->num_free[0], 40 - 4 * FULL);
+}
+
 /* ---- forms ---- */
 
 /* Groups of several forms, one after the other, through one ticket that has room for all. */

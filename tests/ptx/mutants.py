@@ -49,7 +49,7 @@ GONE = ("bar.", "cp.async", "mbarrier.init", "mbarrier.arrive", "st.", "red.", "
         "griddepcontrol.", "call")
 LONG = {  # suites, by what begins the names of kernels
     ("reset", "resize", "slab", "step", "check", "expect"):
-        "Reset Resize Slab Status Demand Check Damage DamagedTiers Lost Lifetime",
+        "Reset Resize Slab Scrub Status Demand Check Damage DamagedTiers Lost Lifetime",
     ("fill", "verify"): "Pattern Sums Strides",
     ("product",): "Counted",
     ("migrate",): "Migrate DamagedTiers Scrub",
