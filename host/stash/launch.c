@@ -3,7 +3,8 @@
 
 #include "kernels/core/stream.h"
 
-/* Whether bulk is what copies the tensor soonest: one packed segment at an odd address, or several aligned ones. */
+/* Whether bulk is what copies the tensor soonest: one packed segment at an odd address, or several aligned ones, whose
+ * rows are so long that a tile has few of them, whatever is live. */
 static bool is_for_bulk(const psti_move_args *args, uint32_t t)
 {
     const psti_tensor *tensor = &args->tensors[t];
@@ -11,12 +12,12 @@ static bool is_for_bulk(const psti_move_args *args, uint32_t t)
     if (args->odd >> t & 1)
         return true;
     return args->spaces[tensor->space].num_segments > 1 && psti_is_packed(tensor) &&
-           where % PSTI_VECTOR_BYTES == 0;
+           where % PSTI_VECTOR_BYTES == 0 && tensor->row_bytes >= PSTI_TILE_BYTES / 8;
 }
 
 /* What auto is on a device that has more than one: bulk where that is for all tensors, else ldg. In the clock
  * model of tests/ptx, which is not a measurement, no other copies any case of an ordered pool faster by more than
- * 3 %. tests/gates/check_clock_model.py holds that. */
+ * 3 %, but for a thousand pages of one tile. tests/gates/check_clock_model.py holds that. */
 uint32_t psti_pick_backend(const pst_device *device, const psti_launch *launch,
                            const psti_move_args *args)
 {

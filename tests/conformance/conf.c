@@ -120,7 +120,8 @@ uint64_t conf_bytes(const conf_run *conf, uint64_t bytes)
 
 void conf_vary(const conf_run *conf, uint64_t seed)
 {
-    conf_vary_threads(conf, seed, 32u << seed / 3 % 3);
+    static const uint32_t threads[] = {32, 64, 128, 96, 256};
+    conf_vary_threads(conf, seed, threads[seed / 3 % 5]);
 }
 
 void conf_vary_threads(const conf_run *conf, uint64_t seed, uint32_t threads)

@@ -267,6 +267,21 @@ static void restore_both(conf_pair *self)
     }
 }
 
+/* Whether the stashed ticket's page has its bytes of the source. */
+static void check_page(conf_pair *self, uint32_t id, uint32_t page)
+{
+    static unsigned char found[PST_PAGE_BYTES_MIN], wanted[PST_PAGE_BYTES_MIN];
+    lockstep *ls = &self->ls;
+    const psti_pool_view *view = &ls->pool->view;
+    const unsigned char *rows = self->source.arena + self->source.model.at[0];
+    LS_TRY(pst_device_copy(ls->device, found, view->pages[0] + ((size_t)id << view->page_shift),
+                           sizeof(found), ls->stream));
+    LS_TRY(pst_device_copy(ls->device, wanted, rows + (size_t)page * sizeof(wanted), sizeof(wanted),
+                           ls->stream));
+    LS_TRY(pst_stream_synchronize(ls->device, ls->stream));
+    CHECK_MSG(memcmp(found, wanted, sizeof(found)) == 0, "page %u", page);
+}
+
 /* Stashes where the second id of the ring is wrong: it becomes a hole in the table. */
 static void stash_from_damaged(conf_pair *self, uint32_t id)
 {
@@ -285,6 +300,8 @@ static void stash_from_damaged(conf_pair *self, uint32_t id)
     for (uint32_t page = 0; page < PAGES; page++)
         holes += words->table[page] == PSTI_ID_NONE;
     CHECK_EQ(holes, 1);
+    for (uint32_t page = 2; page < PAGES; page++) /* the first one may be the second's, too */
+        check_page(self, words->table[page], page);
     restore_both(self);
     LS_TRY(pst_pool_reset(ls->pool, PST_RESET_ALL, ls->stream));
     oracle_reset(ls->oracle, PST_RESET_ALL);

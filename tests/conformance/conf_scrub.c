@@ -50,14 +50,34 @@ CONFORMANCE(Scrub, WhateverFreesAPageClearsIt)
         CHECK_EQ(self.ls.oracle->num_free[0], 20);
         stash(&self, 1);
         restore(&self, 1, PST_RESTORE_CONSUME);
-        stash(&self, 2);
-        ls_resize(&self.ls, 10, 7); /* fewer */
+        ls_resize(&self.ls, 10, 4); /* fewer */
         ls_reset(&self.ls, PST_RESET_PAGES);
         stash(&self, 1);
         restore(&self, 1, PST_RESTORE_CONSUME);
         CHECK_EQ(self.ls.oracle->status.num_faults, 0);
         conf_pair_close(&self);
     }
+}
+
+/* Operations that were refused may have written to free pages. */
+CONFORMANCE(Scrub, FewerPagesAfterARefusalAreAllCleared)
+{
+    static conf_pair self;
+    if (!set_up(&self, conf, PST_POOL_ORDERED))
+        return;
+    lockstep *ls = &self.ls;
+    LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
+    ls->words.state.refuse = PSTI_REFUSES_ORDER;
+    LS_TRY(pool_words_write(ls->pool, &ls->words, ls->stream));
+    for (uint32_t tier = 0; tier < PSTI_TIERS; tier++)
+        LS_TRY(pst_device_fill(ls->device, ls->pool->view.pages[tier], 0x5a,
+                               (uint64_t)ls->pool->num_pages[tier] << ls->pool->view.page_shift,
+                               ls->stream));
+    ls_resize(ls, 10, 4); /* all are looked at behind it */
+    stash(&self, 0);
+    restore(&self, 0, PST_RESTORE_CONSUME);
+    CHECK_EQ(ls->oracle->status.num_faults, 0);
+    conf_pair_close(&self);
 }
 
 /* A stash that failed held nothing; what others hold is left alone. */

@@ -118,10 +118,11 @@ typedef struct runs_case {
 } runs_case;
 
 static const runs_case runs_cases[] = {
-    {"as many runs to a tile as a batch has room for", 300, 1, 512, true},
-    {"more", 300, 1, 496, true},
+    {"32 runs to a tile", 300, 1, 512, true},
     {"about five", 200, 100, 64, false},
-    {"16 runs to a tile and 17, one more than there is room left for", 331, 3, 512, false},
+    {"8 runs to a tile, and four times that is what a batch has room for", 100, 1, 2048, true},
+    {"8 runs to a tile and 9, one more than there is room left for", 331, 2, 1024, false},
+    {"9 runs to a tile and 10, which are too many", 100, 1, 1824, true},
     {"ends at all addresses", 300, 60, 17, false},
     {"few that are not empty", 1000, 4, 256, false},
     {"too many to a tile behind more than a batch has room for", 302, 34, 240, false},
@@ -159,8 +160,8 @@ static shape make_runs_shape(const runs_case *from)
 static int64_t some_rows(conf_pair *self, const runs_case *from, uint32_t segment)
 {
     if (from->segments ==
-        331) /* tiles of 16 KiB: 16 of 1,024 bytes, then 15 of those and two of 512 */
-        return segment % 33 < 31 ? 2 : 1;
+        331) /* tiles of 16 KiB: 8 of 2,048 bytes, then 7 of those and two of 1,024 */
+        return segment % 17 < 15 ? 2 : 1;
     if (from->segments == 302) /* 20 tiles of about three, and two of 68 */
         return segment % 151 < 40 ? from->capacity : 1;
     const uint64_t drawn = oracle_random_below(&self->random, 8);

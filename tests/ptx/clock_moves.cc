@@ -47,7 +47,7 @@ const move_case cases[] = {
     {"pages1024", "1,024 pages of one tile", MIGRATES, 1, 0, 4096, 4096, 4096, 0, 16384},
     {"tensors64", "64 tensors, 16 tiles in the last", ONLY_LAST, 64, 0, 4096, 64, 64, 0, 262144},
     {"segments2", "2 segments of 32 tiles", 0, 1, 2, 4096, 128, 128, 0, 262144},
-    {"segments64", "64 segments of 12,000 bytes", 0, 1, 64, 1200, 16, 10, 0, 262144},
+    {"segments64", "64 segments of 12,000 bytes", 0, 1, 64, 2400, 8, 5, 0, 262144},
     {"rows4", "16 tiles at an address that 4 divides", 0, 1, 0, 4096, 64, 64, 4, 262144},
     {"odd", "16 tiles at an odd address", 0, 1, 0, 4096, 64, 64, 1, 262144},
 };

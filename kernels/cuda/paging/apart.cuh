@@ -94,6 +94,10 @@ PSTI_DEVICE uint64_t low_of_tile(const tile_plan &plan, uint32_t t, uint32_t til
     return (uint64_t)(tile - plan.tile_start[t]) << PSTI_TILE_SHIFT;
 }
 
+/* Of a tile that is begun run by run, those of segments of an eighth of a tile at least; of more it is copied vector by
+ * vector, which is faster then. */
+#define PSTI_MOST_RUNS 9u
+
 /* By one warp, each lane for one of the batch's tiles from number `first` on: where the runs of memory are that
  * make them up, of as many tiles as there is room for. Tiles that are not made of aligned runs have none. */
 template <stream_kind kKind, class Source>
@@ -114,12 +118,12 @@ PSTI_DEVICE void plan_batch_runs(tile_batch &batch, tile_runs &runs, const move_
         const uint32_t segment = rest.segment;
         uint32_t odd = 0;
 #pragma unroll 1
-        for (memory_run next = run; next.bytes && num <= PSTI_WARP; num++) {
+        for (memory_run next = run; next.bytes && num <= PSTI_MOST_RUNS; num++) {
             odd |= (uint32_t)next.rows;
             next = next_run<kKind>(rest, starts, s.plan, args, tensor, counts);
         }
         rest.segment = segment;
-        if (num > PSTI_WARP || (!Source::kTakesAnyAddress && odd % PSTI_VECTOR_BYTES != 0))
+        if (num > PSTI_MOST_RUNS || (!Source::kTakesAnyAddress && odd % PSTI_VECTOR_BYTES != 0))
             num = 0;
     }
     const bool one_each = !psti_any(num > 1);

@@ -1,5 +1,5 @@
 /* Copies by the machine for asynchronous bulk copies: memory to a stage of shared memory, from
- * there to memory. The first threads of kAskers warps ask, each by a ring of kOwn stages, which keeps
+ * there to memory. The first threads of up to kAskers warps ask, each by a ring of kOwn stages, which keeps
  * kAhead loads in flight and at most kOwn - kAhead stores that still read their stage: asking takes some
  * 300 cycles, so one thread is too slow for short runs.
  *
@@ -157,7 +157,7 @@ template <class Ring, bool kStreaming> struct bulk_copier {
             to[whole + lane_of()] = from[whole + lane_of()];
     }
 
-    /* By the whole team. */
+    /* By the whole team, with the same run: one of those that ask does. */
     PSTI_DEVICE_METHOD void begin(held &, unsigned char *to, const unsigned char *from,
                                   uint32_t bytes)
     {

@@ -52,6 +52,35 @@ template <stream_kind kKind> struct plain_tiles {
     }
 };
 
+/* The same where some warps ask for copies: the first one plans the next 32 tiles meanwhile. It alone has the say
+ * whose a page is that stands twice in a damaged ring. */
+template <stream_kind kKind, class Source>
+PSTI_DEVICE void ask_plain(Source &source, const move_shared &s, const psti_move_args &args,
+                           const int64_t *counts)
+{
+    planned_tiles *tables = source.copier.planned();
+    const uint32_t end = num_tiles_of(s.plan), step = PSTI_WARP * s.share.stride;
+#pragma unroll 1
+    for (uint32_t turn = 0, tile = s.share.first;; turn++, tile += step) {
+        planned_tiles &next = tables[turn % 2];
+        if (tile < end && thread_of() < PSTI_WARP) {
+            const uint32_t lane = lane_of();
+            const tile_job job = plan_job<kKind, false>(source, s.share, s.plan, args, counts,
+                                                        tile + lane * s.share.stride);
+            next.batch.found[lane] = job.place;
+            next.runs.rows[lane] = job.rows;
+            next.runs.places[lane] = run_place({job.rows, job.bytes, 0}, lane);
+            if (lane == 0)
+                next.batch.num_runs = PSTI_WARP;
+        }
+        if (turn)
+            ask_runs(source, tables[(turn + 1) % 2]);
+        if (tile >= end)
+            break;
+        PSTI_SYNC_TEAM();
+    }
+}
+
 /* Tiles that are one run each, at any address. */
 template <stream_kind kKind, class Source>
 PSTI_DEVICE void walk_odd(Source &source, const move_shared &s, const psti_move_args &args,
@@ -185,9 +214,13 @@ PSTI_DEVICE void move_tiles(Source &source, move_shared &s, const psti_move_args
         if (args.odd)
             walk_stages<kKind>(source, s, args, counts);
     if constexpr (Source::kHasRuns) {
-        plain_tiles<kKind> tiles = {s, args, counts, {0, 0, 0}};
-        if (s.plan.num_apart < num_tiles_of(s.plan))
-            walk_runs(source, tiles, s.share.first);
+        if (s.plan.num_apart < num_tiles_of(s.plan)) {
+            plain_tiles<kKind> tiles = {s, args, counts, {0, 0, 0}};
+            if constexpr (Source::kAsks)
+                ask_plain<kKind>(source, s, args, counts);
+            else
+                walk_runs(source, tiles, s.share.first);
+        }
         if (s.plan.num_apart == 0)
             return;
     }

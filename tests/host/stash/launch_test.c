@@ -48,18 +48,19 @@ static uint32_t picked(const pst_device *device, int num_sms)
     return picked_for(device, num_sms, 2, 0);
 }
 
-/* For tensors of 4 segments, the last one with this base and these strides. */
-static uint32_t picked_for_segments(const pst_device *device, uintptr_t base, uint64_t row_stride,
-                                    uint64_t segment_stride)
+/* For tensors of 4 segments, the last one with this base, length of a row and strides. */
+static uint32_t picked_for_segments(const pst_device *device, uintptr_t base, uint64_t row_bytes,
+                                    uint64_t row_stride, uint64_t segment_stride)
 {
     psti_move_args args = {.num_tensors = 2, .num_spaces = 1, .apart = 3};
     args.spaces[0].num_segments = 4;
     for (uint32_t t = 0; t < 2; t++)
         args.tensors[t] = (psti_tensor){.base = (unsigned char *)64,
-                                        .row_bytes = 100,
-                                        .row_stride = 100,
-                                        .segment_stride = 800};
+                                        .row_bytes = 2048,
+                                        .row_stride = 2048,
+                                        .segment_stride = 8192};
     args.tensors[1].base = (unsigned char *)base;
+    args.tensors[1].row_bytes = row_bytes;
     args.tensors[1].row_stride = row_stride;
     args.tensors[1].segment_stride = segment_stride;
     return picked_of(device, 0, &args);
@@ -88,14 +89,16 @@ PST_TEST(Launch, AutoIsBulkWhereAllTensorsLieAtOddAddresses)
     CHECK_EQ(picked_for(&host, 0, 1, 1), PST_BACKEND_AUTO);
 }
 
-PST_TEST(Launch, AutoIsBulkWhereAllTensorsAreAlignedSegments)
+PST_TEST(Launch, AutoIsBulkWhereAllTensorsAreAlignedSegmentsOfLongRows)
 {
     const pst_device hopper = gpu(90, ALL), ampere = gpu(80, LDG);
-    CHECK_EQ(picked_for_segments(&hopper, 64, 100, 800), PST_BACKEND_BULK);
-    CHECK_EQ(picked_for_segments(&hopper, 72, 100, 800), PST_BACKEND_LDG);
-    CHECK_EQ(picked_for_segments(&hopper, 64, 112, 896), PST_BACKEND_LDG);
-    CHECK_EQ(picked_for_segments(&hopper, 64, 100, 808), PST_BACKEND_LDG);
-    CHECK_EQ(picked_for_segments(&ampere, 64, 100, 800), PST_BACKEND_LDG);
+    CHECK_EQ(picked_for_segments(&hopper, 64, 2050, 2050, 8208), PST_BACKEND_BULK);
+    CHECK_EQ(picked_for_segments(&hopper, 64, 2048, 2048, 8192), PST_BACKEND_BULK);
+    CHECK_EQ(picked_for_segments(&hopper, 64, 2047, 2047, 8192), PST_BACKEND_LDG);
+    CHECK_EQ(picked_for_segments(&hopper, 72, 2048, 2048, 8192), PST_BACKEND_LDG);
+    CHECK_EQ(picked_for_segments(&hopper, 64, 2048, 2064, 8256), PST_BACKEND_LDG);
+    CHECK_EQ(picked_for_segments(&hopper, 64, 2048, 2048, 8200), PST_BACKEND_LDG);
+    CHECK_EQ(picked_for_segments(&ampere, 64, 2048, 2048, 8192), PST_BACKEND_LDG);
 }
 
 PST_TEST(Launch, PresetStandsForAuto)
