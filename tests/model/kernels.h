@@ -137,6 +137,7 @@ struct copier {
     static const bool kHasRows = false;
     static const bool kShifts = false;
     static const bool kLifts = false;
+    static const bool kAsks = false;
     tile_runs *runs() const
     {
         return NULL;
