@@ -35,13 +35,13 @@ __global__ void __launch_bounds__(PSTI_TEAMS *PSTI_MAX_THREADS, 1)
 }
 
 template <class Ring, bool kStreaming>
-__global__ void __launch_bounds__(PSTI_WARP)
+__global__ void __launch_bounds__(Ring::kThreads)
     plain_bulk_kernel(const __grid_constant__ plain_args args)
 {
 #if PSTI_HAS_BULK
-    PSTI_ASSUME_ONE_WARP();
+    Ring::assume_threads();
     PSTI_SHARED(Ring, ring);
-    bulk_copier<Ring, kStreaming> copier = {&ring, 0};
+    bulk_copier<Ring, kStreaming> copier = {&ring, 0, 0, {}};
     copy_tiles(copier, args);
 #endif
 }
@@ -71,10 +71,10 @@ struct plain_copy {
 const plain_copy copies[4][2] = {
     {},
     {{plain_ldg_kernel<false>, PSTI_MAX_THREADS, 0}, {plain_ldg_kernel<true>, PSTI_MAX_THREADS, 0}},
-    {{plain_bulk_kernel<large_ring, false>, PSTI_WARP, large_ring::kRingBytes},
-     {plain_bulk_kernel<large_ring, true>, PSTI_WARP, large_ring::kRingBytes}},
-    {{plain_bulk_kernel<small_ring, false>, PSTI_WARP, small_ring::kRingBytes},
-     {plain_bulk_kernel<small_ring, true>, PSTI_WARP, small_ring::kRingBytes}}};
+    {{plain_bulk_kernel<large_ring, false>, large_ring::kThreads, large_ring::kRingBytes},
+     {plain_bulk_kernel<large_ring, true>, large_ring::kThreads, large_ring::kRingBytes}},
+    {{plain_bulk_kernel<small_ring, false>, small_ring::kThreads, small_ring::kRingBytes},
+     {plain_bulk_kernel<small_ring, true>, small_ring::kThreads, small_ring::kRingBytes}}};
 
 /* As stash and restore have it: under a budget one block for each SM, of PSTI_TEAMS without a ring. */
 unsigned threads_of(const plain_copy &copy, int num_sms)

@@ -163,8 +163,7 @@ CONFORMANCE(Reset, EachKindResetsItsOwn)
         CHECK_EQ(now->num_free[0], what & PST_RESET_PAGES ? 6 : 2);
         CHECK_EQ(now->status.num_faults, what & PST_RESET_FAULTS ? 0 : 1);
         CHECK_EQ(now->status.high_water[0], what & PST_RESET_STATISTICS ? 0 : 4);
-        ls_check(
-            &self.ls); /* goes through the directory of tickets, which lies behind the statistics */
+        ls_check(&self.ls); /* the directory of tickets lies behind the statistics */
         ls_step(&self.ls);
         tear_down(&self);
     }
