@@ -1,5 +1,5 @@
-/* Tiles that are not one run of memory, one tensor after another: of those that are made of aligned runs the runs
- * are looked up before, 32 at a time. */
+/* Runs of memory, one after the other: begun and ended by the whole team, or asked for by some of its warps. And the
+ * tiles that are not one run each, one tensor after another: the runs of some are looked up before, 32 at a time. */
 #ifndef PSTI_CUDA_APART_CUH
 #define PSTI_CUDA_APART_CUH
 

@@ -27,7 +27,7 @@ struct bulk_ring {
     static const uint32_t kStageBytes = kBytes;
     static const uint32_t kAskers = kMostAskers;
     static const uint32_t kOwn = kStages / kAskers;
-    static_assert(kAskers <= 2, "a power of 2: see begin");
+    static_assert((kAskers & (kAskers - 1)) == 0, "see begin");
     static const uint32_t kAhead = kNumAhead;
     static const uint32_t kRingBytes = kStages * kStageBytes; /* dynamic shared memory */
     uint64_t full[kStages]; /* mbarriers: the load of the stage has arrived */
@@ -54,12 +54,12 @@ typedef bulk_ring<4, PSTI_TILE_BYTES / 4, 1, 3, true, nothing_planned> small_rin
 /* The first two warps have else to do, as far as there are others. */
 template <class Ring> PSTI_DEVICE asking_warp asking_warp_of()
 {
+    if (Ring::kAskers == 1)
+        return {true, 0, 1}; /* a team of one warp */
     const uint32_t warps = num_threads() / PSTI_WARP;
     const uint32_t skipped = warps > 2 ? 2 : 0;
     const uint32_t num = warps < skipped + Ring::kAskers ? 1 : Ring::kAskers;
     const uint32_t number = thread_of() / PSTI_WARP - skipped;
-    if (Ring::kAskers == 1)
-        return {true, 0, 1}; /* a team of one warp */
     return {number < num, number, num};
 }
 
@@ -89,6 +89,7 @@ template <class Ring, bool kStreaming> struct bulk_copier {
     {
         return ring->planned;
     }
+    /* For who clears, behind close. */
     PSTI_DEVICE_METHOD tile_runs *runs() const
     {
         return &ring->planned[0].runs;
