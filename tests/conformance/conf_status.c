@@ -153,6 +153,7 @@ CONFORMANCE(Reset, EachKindResetsItsOwn)
 {
     static scene self;
     for (uint32_t what = 1; what <= PST_RESET_ALL; what++) {
+        conf_vary(conf, what); /* one block and several */
         if (!set_up(&self, conf, what % 2 ? PST_POOL_ORDERED : PST_POOL_CONCURRENT, 6))
             return;
         stash_rows(&self, self.first, 32);
