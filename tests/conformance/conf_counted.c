@@ -3,6 +3,7 @@
 #include "tests/conformance/conf.h"
 
 #include "host/linear/linear.h"
+#include "kernels/core/product.h"
 #include "tests/host/linear/product_case.h"
 
 /* What lies in the device's memory: the same bytes. */
@@ -81,16 +82,50 @@ CONFORMANCE(Counted, EachDtypeWithAndWithoutC)
 {
     pst_device *host = NULL;
     CHECK_OK(pst_device_open("host", 0, &host));
-    for (uint32_t i = 0; i < 9 * C_FORMS && !psti_test_failed(); i++) {
+    for (uint32_t i = 0; i < 6 * C_FORMS && !psti_test_failed(); i++) {
+        const pst_dtype dtype = (pst_dtype)(i % 3);
         const product_case what = {.m = 5,
                                    .n = 3,
                                    .k = 2,
-                                   .dtype = (pst_dtype)(i % 3),
-                                   .of_d = (pst_dtype)(i / 3 % 3),
-                                   .c = (c_form)(i / 9)};
+                                   .dtype = dtype,
+                                   .of_d = i / 3 % 2 ? PST_DTYPE_FP32 : dtype,
+                                   .c = (c_form)(i / 6)};
         check_case(conf, host, &what, i);
     }
     CHECK_OK(pst_device_close(host));
+}
+
+/* Sums that lie halfway between two elements, of which every other one is the even one, in all places that a thread
+ * has. ulp: of an element from 1 on. */
+static void check_ties(const conf_run *conf, pst_dtype dtype, float ulp)
+{
+    enum { ROWS = 8, COLUMNS = 4 };
+    const product_case what = {.m = ROWS, .n = COLUMNS, .k = 2, .dtype = dtype, .of_d = dtype};
+    product_scene self;
+    product_open(&self, &what, 1);
+    self.product.num_experts = 1;
+    unsigned char *a = self.a.at.base, *b = self.b.at.base;
+    for (uint32_t i = 0; i < ROWS; i++) {
+        psti_product_put(a + i * self.a.at.row_stride, dtype, 1 + (float)i * ulp);
+        psti_product_put(a + i * self.a.at.row_stride + 2, dtype, ulp / 2);
+    }
+    for (uint32_t i = 0; i < 2 * COLUMNS; i++)
+        psti_product_put(b + i / COLUMNS * self.b.at.row_stride + i % COLUMNS * 2, dtype, 1);
+    const pst_product there = place(conf, &self);
+    CHECK_OK(psti_product_enqueue_counted(conf->device, &there, NULL));
+    CHECK_OK(pst_device_copy(conf->device, self.d.at.base, there.d.base, self.d.bytes, NULL));
+    CHECK_OK(pst_device_synchronize(conf->device));
+    for (uint32_t i = 0; i < ROWS; i++)
+        for (uint32_t j = 0; j < COLUMNS; j++)
+            CHECK(matrix_get(&self.d, 0, i, j) == 1 + (double)(i + i % 2) * (double)ulp);
+    take_away(conf, &there);
+    product_close(&self);
+}
+
+CONFORMANCE(Counted, TiesAreRoundedToEven)
+{
+    check_ties(conf, PST_DTYPE_FP16, 0x1p-10f);
+    check_ties(conf, PST_DTYPE_BF16, 0x1p-7f);
 }
 
 /* More than a tile of rows, columns and terms, and experts with nothing. */
