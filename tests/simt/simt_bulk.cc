@@ -1,9 +1,9 @@
 /* Asynchronous bulk copies, done late: a load at some time before its barrier says so, a store
  * in two steps, of which the first reads shared memory and the second writes, each at some time
  * before a wait that asks for it. Some blocks do nothing that no wait forces. ThreadSanitizer
- * takes a copy for an access of the thread that happens to do it, which is right where one
- * thread of a block asks for all copies and waits for them. Where several do, a stage that is overwritten
- * too early may look ordered: what it then holds is seen by tests of bytes only. */
+ * takes a copy for an access of the thread that happens to do it, behind the one that asked for it and before who
+ * waits for it. What that thread did itself before seems ordered, too: a stage that is overwritten too early may look
+ * right then, and is seen by tests of bytes only. */
 #ifndef PSTI_SIMT
 #define PSTI_SIMT 1
 #endif
@@ -78,9 +78,12 @@ SIMT_RAW static void advance(simt_block *block, uint32_t at)
 {
     simt_bulk *bulk = &block->bulk;
     simt_copy *copy = &bulk->copies[at];
+    const uint32_t thread = copy->thread;
     simt_count(&block->slot->progress);
+    SIMT_ACQUIRE(&bulk->groups[thread]);
     if (copy->barrier) {
         copy_quads(copy->to, copy->from, copy->bytes);
+        SIMT_RELEASE(copy->barrier);
         complete(block, copy->barrier, copy->bytes);
         drop(bulk, at);
     } else if (!copy->held) {
@@ -88,8 +91,11 @@ SIMT_RAW static void advance(simt_block *block, uint32_t at)
         if (!copy->held)
             simt_die(block->launch, "no memory for a bulk copy");
         copy_quads(copy->held, copy->from, copy->bytes);
+        SIMT_RELEASE(&bulk->done[thread]);
     } else {
+        SIMT_ACQUIRE(&bulk->done[thread]); /* behind the first step */
         copy_quads(copy->to, copy->held, copy->bytes);
+        SIMT_RELEASE(&bulk->done[thread]);
         drop(bulk, at);
     }
 }
@@ -130,6 +136,7 @@ SIMT_RAW static simt_copy *issue(simt_block *block, void *shared, const void *gl
     copy->group = 0;
     copy->bytes = bytes;
     copy->thread = simt_thread_idx().x;
+    SIMT_RELEASE(&bulk->groups[copy->thread]);
     return copy;
 }
 
@@ -173,6 +180,7 @@ SIMT_RAW void simt_bulk_wait(uint32_t pending, int read_only)
         else
             at++;
     }
+    SIMT_ACQUIRE(&bulk->done[thread]);
 }
 
 SIMT_RAW int simt_barrier_try_wait(uint64_t *barrier, uint32_t parity)
@@ -181,7 +189,10 @@ SIMT_RAW int simt_barrier_try_wait(uint64_t *barrier, uint32_t parity)
     simt_bulk *bulk = &block->bulk;
     drift(block);
     const auto over = [=]() SIMT_RAW {
-        return ((read_barrier(block, barrier) & kPhase) != 0) != (parity != 0);
+        const bool is = ((read_barrier(block, barrier) & kPhase) != 0) != (parity != 0);
+        if (is)
+            SIMT_ACQUIRE(barrier);
+        return is;
     };
     if (over())
         return 1;

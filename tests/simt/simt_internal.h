@@ -71,6 +71,7 @@ struct simt_bulk {
     uint32_t eagerness; /* 0: lazy, to 3 */
     uint32_t dynamic_bytes;
     uint32_t groups[SIMT_MAX_THREADS]; /* committed by each thread */
+    uint32_t done[SIMT_MAX_THREADS];   /* never read: what TSan orders by what is done for each */
     simt_copy copies[SIMT_MAX_COPIES];
 };
 
