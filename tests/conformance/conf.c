@@ -121,7 +121,7 @@ uint64_t conf_bytes(const conf_run *conf, uint64_t bytes)
 void conf_vary(const conf_run *conf, uint64_t seed)
 {
     static const uint32_t threads[] = {32, 64, 128, 96, 256};
-    conf_vary_threads(conf, seed, threads[seed / 3 % 5]);
+    conf_vary_threads(conf, seed, threads[psti_mix(seed) / 24 % 5]);
 }
 
 void conf_vary_threads(const conf_run *conf, uint64_t seed, uint32_t threads)

@@ -12,7 +12,7 @@ struct ptx_launch {
     uint64_t args_bytes = 0;
     uint64_t seed = 1;
     const ptx_memory *memory = nullptr; /* NULL: global memory is not looked at */
-    uint64_t limit = 4000000;           /* steps of warps without the end of a block: a deadlock */
+    uint64_t limit = 16000000;          /* steps of warps without the end of a block: a deadlock */
     unsigned char *reached = nullptr; /* of each instruction: becomes 1 where a lane executes it */
 };
 
