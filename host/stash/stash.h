@@ -276,6 +276,8 @@ void psti_move_fill_group(const pst_device *device, const pst_group *group,
                           psti_move_args *args);
 /* What kernels would else find out from each space and tensor. */
 void psti_move_describe(psti_move_args *args);
+/* The number that tells an operation from those that read the same launch number; never 0. */
+uint32_t psti_next_op(pst_pool *pool);
 /* All of it. */
 void psti_move_fill(const psti_ticket *ticket, const pst_group *group, const psti_placing *placing,
                     const psti_launch *launch, psti_move_args *args);

@@ -11,7 +11,7 @@
 /* A number for one operation, never 0. Mixed, so that the sums of the numbers of operations that
  * overlap do not come out as that of a third: the finaliser of MurmurHash3, a bijection that
  * keeps 0. */
-static uint32_t next_op(pst_pool *pool)
+uint32_t psti_next_op(pst_pool *pool)
 {
     uint32_t op;
     do
@@ -75,7 +75,7 @@ void psti_move_fill(const psti_ticket *ticket, const pst_group *group, const pst
     args->form = group ? psti_mix(group->form ^ ticket->lease) : 0;
     args->ticket_index = ticket->index;
     args->count_room = ticket->count_room;
-    args->op = next_op(pool);
+    args->op = psti_next_op(pool);
     args->host_num = ticket->host_num;
     args->host_den = ticket->host_den;
 }

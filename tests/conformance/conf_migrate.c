@@ -1,6 +1,8 @@
 /* Pages of live tickets that change their tier. */
 #include "tests/conformance/conf.h"
 
+#include "kernels/core/pool.h"
+
 enum { ROWS = 16, ROW_BYTES = 8192, FULL = 8 /* pages of a group at capacity */ };
 
 static bool set_up(conf_pair *self, const conf_run *conf, const ls_options *options)
@@ -136,6 +138,39 @@ CONFORMANCE(Migrate, EveryShareIntoEveryRoom)
                 conf_pair_close(&self);
             }
     }
+}
+
+/* The rings' counters become what a concurrent pool would have in the ticket's record while the next operation runs.
+ * of_record: with launch number 0, which is what records of an ordered pool have. */
+static void meet_launch_word(lockstep *ls, bool of_record)
+{
+    LS_TRY(pool_words_read(ls->pool, &ls->words, ls->stream));
+    const uint64_t launch = of_record ? 0 : psti_launch_of(ls->words.state.launch);
+    const uint32_t op = psti_next_op(ls->pool);
+    ls->pool->num_ops--; /* the next one is this one again */
+    ls_turn_rings(ls, psti_launch_word(launch, op));
+}
+
+/* An ordered pool takes no counter of pages for a word of its launch. */
+CONFORMANCE(Migrate, CountersMayBeAnyWord)
+{
+    static conf_pair self;
+    const ls_options options = pages(PST_POOL_ORDERED, FULL, FULL);
+    if (!set_up(&self, conf, &options))
+        return;
+    lockstep *ls = &self.ls;
+    for (int i = 0; i < 4; i++) {
+        meet_launch_word(ls, i % 2);
+        stash_pages(&self, 0, FULL);
+        meet_launch_word(ls, i % 2);
+        ls_demote(ls, self.tickets[0], FULL - 3);
+        meet_launch_word(ls, i % 2);
+        ls_promote(ls, self.tickets[0], 2);
+        meet_launch_word(ls, i % 2);
+        restore(&self, 0, PST_RESTORE_CONSUME);
+    }
+    CHECK_EQ(ls->oracle->status.num_faults, 0);
+    conf_pair_close(&self);
 }
 
 /* Whatever is done to a ticket between stash and the end, in any order. */

@@ -26,18 +26,17 @@ void ls_fail(lockstep *ls, const char *file, int line, const char *format, ...)
 
 /* ---- open and close ---- */
 
-/* As if the rings had been used `first_counter` times: slots turn with the counters. */
-static void turn_rings(lockstep *ls)
+void ls_turn_rings(lockstep *ls, uint64_t head)
 {
     pool_words *words = &ls->words;
-    const uint64_t first = ls->options.first_counter;
     LS_TRY(pool_words_read(ls->pool, words, ls->stream));
     for (uint32_t tier = 0; tier < PSTI_TIERS; tier++) {
-        words->state.head[tier] = first;
-        words->state.tail[tier] = first + ls->pool->num_pages[tier];
-        for (uint32_t page = 0; page < ls->pool->num_pages[tier]; page++)
-            words->ring[tier][(first + page) % (ls->pool->view.ring_mask[tier] + 1ull)] =
-                oracle_id(tier, page);
+        const uint64_t num_free = ls->oracle->num_free[tier];
+        words->state.head[tier] = head;
+        words->state.tail[tier] = head + num_free;
+        for (uint64_t i = 0; i < num_free; i++)
+            words->ring[tier][(head + i) % (ls->pool->view.ring_mask[tier] + 1ull)] =
+                ls->oracle->free_ids[tier][i];
     }
     LS_TRY(pool_words_write(ls->pool, words, ls->stream));
 }
@@ -74,7 +73,7 @@ bool ls_open(lockstep *ls, pst_device *device, const ls_options *options)
     ls->oracle->fails_fast = options->fails_fast;
     pool_words_make(ls->pool, &ls->words);
     if (options->first_counter)
-        turn_rings(ls);
+        ls_turn_rings(ls, options->first_counter);
     if (options->scrub)
         ls_clear_pages(ls, (const uint32_t[]){0, 0});
     ls_compare(ls);
