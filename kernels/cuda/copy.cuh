@@ -119,13 +119,10 @@ template <bool kStreaming>
 PSTI_DEVICE void copy_run(unsigned char *to, const unsigned char *from, uint32_t bytes,
                           uint64_t policy)
 {
-    const uint64_t alignment = alignment_of(to, from);
-    if (alignment % sizeof(psti_vector) == 0)
+    if (alignment_of(to, from) % sizeof(psti_vector) == 0)
         copy_run_as<kStreaming, psti_vector>(to, from, bytes, policy);
-    else if (alignment % sizeof(uint32_t) == 0)
-        copy_run_as<kStreaming, uint32_t>(to, from, bytes, policy);
     else
-        copy_run_as<kStreaming, unsigned char>(to, from, bytes, policy);
+        copy_shifted<kStreaming, 1>(to, from, bytes, psti_evict_first());
 }
 
 /* By the whole block, between a page and rows with gaps; kUnroll loads are in flight. */
@@ -177,16 +174,24 @@ PSTI_DEVICE void copy_piece(unsigned char *to, const unsigned char *from, uint32
                             uint64_t policy)
 {
     const uint64_t alignment = alignment_of(to, from);
-    uint32_t at = 0;
     if (alignment % sizeof(psti_vector) == 0 && bytes == sizeof(psti_vector)) {
         store_word<kStreaming>((psti_vector *)to, psti_load_vector(from, policy));
         return;
     }
+    uint32_t at = 0;
     if (alignment % sizeof(uint32_t) == 0)
         for (; at + sizeof(uint32_t) <= bytes; at += sizeof(uint32_t))
             *(uint32_t *)(to + at) = *(const uint32_t *)(from + at);
-    for (; at < bytes; at++)
-        to[at] = from[at];
+#pragma unroll 1
+    for (; at < bytes; at += 4) { /* four loads are on their way before their stores */
+        uint32_t held = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            held |= psti_load_byte_if(at + i < bytes, from + at + i) << i * 8;
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            psti_store_byte_if(at + i < bytes, to + at + i, held >> i * 8);
+    }
 }
 
 /* What is in flight between begin and end. */
@@ -259,6 +264,10 @@ template <bool kStreaming> struct direct_copier {
     PSTI_DEVICE_METHOD void open()
     {
         policy = psti_evict_first();
+    }
+    PSTI_DEVICE_METHOD void tile(unsigned char *to, const unsigned char *from) /* of pages */
+    {
+        copy_run_as<kStreaming, psti_vector>(to, from, PSTI_TILE_BYTES, policy);
     }
     PSTI_DEVICE_METHOD void run(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {

@@ -330,7 +330,9 @@ static void stash_from_repeated(conf_pair *self)
  * the owner word is taken both are written. */
 CONFORMANCE_NO_TSAN(Damage, StashTakesNoIdTwice)
 {
-    const uint64_t seeds = conf->kind == CONF_PTX ? 12 : 48; /* there warps go apart soonest */
+    const uint64_t seeds = conf->kind == CONF_SIMT  ? 48
+                           : conf->kind == CONF_PTX ? 12 /* there warps go apart soonest */
+                                                    : 1;
     for (uint64_t seed = 1; seed <= seeds && !psti_test_failed(); seed++) {
         conf_vary_threads(conf, seed, seed % 2 ? 64 : 128);
         in_both_modes(conf, stash_from_repeated);

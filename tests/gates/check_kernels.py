@@ -45,6 +45,8 @@ MAX_REGISTERS = {
     "squeeze": 32,  # what a kernel of 384 threads with 168 registers leaves
     "fused": 128,   # two teams of 256 threads on an SM, and so all of its registers
 }
+# Of a block under a budget, 1,024 threads or 512 fused ones: with fewer a second one would fit on its SM.
+OWNS_AN_SM = {"ldg": 33, "fused": 65}
 MAX_SQUEEZE_SPILLS = 320  # bytes, stores and loads; none in a loop of copies
 MAX_SQUEEZE_SHARED = 2048  # bytes, static: the ring is beside it
 LOADS_IN_FLIGHT = 4
@@ -176,7 +178,7 @@ def most_loads_before_a_store(body):
     return most
 
 
-def faults_of_move(kind, n, body, architecture):
+def faults_of_move(kind, n, body, architecture, is_fused):
     """What is wrong in one stash, restore or migrate kernel."""
     if kind != "ldg" and architecture < 90:
         return [] if "cp.async" not in body else ["bulk copies before sm_90"]
@@ -193,8 +195,9 @@ def faults_of_move(kind, n, body, architecture):
     loads = most_loads_before_a_store(body)
     if loads < LOADS_IN_FLIGHT:
         wrong.append(f"{loads} 16-byte loads before a store, not {LOADS_IN_FLIGHT}")
-    if n["registers"] < 4 * LOADS_IN_FLIGHT + 12:
-        wrong.append(f"{n['registers']} registers cannot hold {LOADS_IN_FLIGHT} loads")
+    least = OWNS_AN_SM["fused" if is_fused else kind]
+    if n["registers"] < least:
+        wrong.append(f"{n['registers']} registers: a block under a budget would not own its SM, which takes {least}")
     if "st" not in VECTOR.findall(body):
         wrong.append("no 16-byte global store")
     return wrong
@@ -249,7 +252,7 @@ def faults(report, ptx, architecture):
         body, match, fused = bodies.get(name, ""), MOVE.search(name), FUSED.search(name)
         kind = match[2] if match else "ldg"
         most = MAX_REGISTERS["fused" if fused else kind]
-        found = faults_of_move(kind, n, body, architecture) if match or fused else []
+        found = faults_of_move(kind, n, body, architecture, fused) if match or fused else []
         if fused:
             found += faults_of_fused(fused[1], body, bodies)
         if "step_kernel" in name:

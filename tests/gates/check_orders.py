@@ -195,6 +195,7 @@ WEAKENED = (
     ("add cta", PTX, r'"atom\." #order "\.gpu', '"atom." #order ".cta'),
     ("cas cta", PTX, r"\.gpu\.global\.cas", ".cta.global.cas"),
     ("sums without result cta", PTX, r"red\.relaxed\.gpu\.global\.add", "red.relaxed.cta.global.add"),
+    ("end of a launch relaxed", PTX, r"red\.release\.gpu\.global\.add", "red.relaxed.gpu.global.add"),
     ("or cta", PTX, r"\.gpu\.global\.or", ".cta.global.or"),
     ("system release of the GPU", PTX, r"st\.release\.sys", "st.release.gpu"),
     ("system release relaxed", PTX, r"st\.release\.sys", "st.relaxed.sys"),
@@ -207,7 +208,7 @@ WEAKENED = (
     ("no fence of the barriers", PTX, r"fence\.mbarrier_init\.release\.cluster;", ""),
 )
 AT_ONCE = ("acquire loads relaxed", "release stores relaxed", "add relaxed, cta", "cas relaxed, cta",
-           "system fence absent")
+           "system fence absent", "end of a launch relaxed")
 
 
 def weaken(root, names, scratch):

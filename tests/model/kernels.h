@@ -148,6 +148,10 @@ struct copier {
     void close()
     {
     }
+    void tile(unsigned char *to, const unsigned char *from)
+    {
+        run(to, from, PSTI_TILE_BYTES);
+    }
     void run(unsigned char *to, const unsigned char *from, uint32_t)
     {
         if (thread_of() == 0 && words::watches)

@@ -14,7 +14,8 @@ struct move_case {
         budget = 2,    /* one SM of many is asked for */
         all_sms = 4,   /* DRAM is shared with all SMs, else with few */
         in_short = 8,  /* in the short selection */
-        migrates = 16  /* migrations are timed, too */
+        migrates = 16, /* migrations are timed, too */
+        gaps = 32      /* of 17 bytes between rows */
     };
     const char *name;
     const char *what; /* in words */
@@ -32,6 +33,7 @@ struct move_case {
 #define ALL_SMS move_case::all_sms
 #define SHORT move_case::in_short
 #define MIGRATES move_case::migrates
+#define GAPS move_case::gaps
 
 const move_case cases[] = {
     /* name, what, flags, tensors, segments, row bytes, rows, live, offset, page bytes */
@@ -50,6 +52,10 @@ const move_case cases[] = {
     {"segments64", "64 segments of 12,000 bytes", 0, 1, 64, 2400, 8, 5, 0, 262144},
     {"rows4", "16 tiles at an address that 4 divides", 0, 1, 0, 4096, 64, 64, 4, 262144},
     {"odd", "16 tiles at an odd address", 0, 1, 0, 4096, 64, 64, 1, 262144},
+    {"odd_segments", "16 segments of 36,891 bytes at odd addresses", 0, 1, 16, 4099, 10, 9, 1,
+     262144},
+    {"odd_gaps", "64 rows of 4 KiB at odd addresses, with gaps", GAPS, 1, 0, 4096, 64, 64, 1,
+     262144},
 };
 
 const psti_op ops[] = {PSTI_OP_STASH, PSTI_OP_RESTORE, PSTI_OP_MIGRATE};
@@ -67,6 +73,8 @@ clock_form form_of(const move_case &what)
     form.live = what.live;
     form.offset = what.offset;
     form.tensors.assign(what.num_tensors, clock_tensor(what.row_bytes));
+    if (what.flags & GAPS)
+        form.tensors[0].row_stride = what.row_bytes + 17;
     for (uint32_t t = 0; t + 1 < what.num_tensors; t++)
         form.tensors[t].space = what.flags & ONLY_LAST ? 1 : 0;
     return form;

@@ -30,7 +30,8 @@ static void make_rows(clock_scene &scene, const clock_form &form)
         scene.counts[space] = counts;
     }
     for (const pst_tensor &tensor : form.tensors) {
-        scene.bytes.push_back((uint64_t)segments * form.rows * tensor.row_bytes);
+        const uint64_t stride = tensor.row_stride ? tensor.row_stride : tensor.row_bytes;
+        scene.bytes.push_back(segments * form.rows * stride);
         char *at = (char *)clock_alloc(scene, scene.bytes.back() + form.offset);
         scene.bases.push_back(at + form.offset);
     }

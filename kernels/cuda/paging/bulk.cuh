@@ -170,13 +170,21 @@ template <class Ring, bool kStreaming> struct bulk_copier {
     {
     }
 
+    PSTI_DEVICE_METHOD void tile(unsigned char *to, const unsigned char *from) /* of pages */
+    {
+        held nothing;
+        begin(nothing, to, from, PSTI_TILE_BYTES);
+    }
+
     PSTI_DEVICE_METHOD void run(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
         held nothing;
         if (alignment_of(to, from) % PSTI_VECTOR_BYTES == 0)
             begin(nothing, to, from, bytes);
-        else
+        else if (kIsSmall)
             copy_narrow(to, from, bytes);
+        else
+            shift(to, from, bytes);
     }
 
     /* Where runs at odd addresses are not lifted. */

@@ -111,7 +111,7 @@ PSTI_DEVICE void visit_tiles(const migration &m, Copier &copier, bool clears)
             if (clears)
                 clear_tile(from);
             else
-                copier.run(to, from, PSTI_TILE_BYTES);
+                copier.tile(to, from);
         }
         ranks += num;
         PSTI_SYNC_TEAM(); /* the batch may be filled again */

@@ -177,6 +177,16 @@ PSTI_DEVICE void move_vector(Mover &move, const psti_tensor &tensor, unsigned ch
     }
 }
 
+/* Rows of fewer bytes are moved as words of a span, others one after the other, by vectors whatever their address. */
+template <class Mover>
+PSTI_DEVICE uint32_t most_of_span(const unsigned char *rows, const psti_tensor &tensor)
+{
+    const uint64_t alignment = (uint64_t)rows | tensor.row_bytes | tensor.row_stride;
+    if (Mover::kAsync)
+        return PSTI_TILE_BYTES / PSTI_MAX_RUNS;
+    return alignment % PSTI_VECTOR_BYTES ? PSTI_TILE_BYTES / 16 : PSTI_TILE_BYTES;
+}
+
 /* By the whole team: moves bytes of the tile that begins at position `low` of the tensor's stream,
  * from `in` on in the tile, which has `size` bytes, as far as one call goes. Returns where to go
  * on. */
@@ -204,7 +214,7 @@ PSTI_DEVICE uint32_t move_some(Mover &move, const uint64_t *starts, const tile_p
     const uint64_t row = offset / tensor.row_bytes;
     const uint64_t skip = offset - row * tensor.row_bytes;
     rows += row * tensor.row_stride;
-    if (tensor.row_bytes < PSTI_TILE_BYTES / (Mover::kAsync ? PSTI_MAX_RUNS : 1)) {
+    if (tensor.row_bytes < most_of_span<Mover>(rows, tensor)) {
         move.rows({rows, tensor.row_stride, (uint32_t)tensor.row_bytes, (uint32_t)skip}, in, bytes);
         return next;
     }
@@ -223,7 +233,7 @@ PSTI_DEVICE bool moves_together(const uint64_t *starts, const psti_tensor &tenso
     if (num_segments == 1)
         return true;
     const uint32_t first = segment_at(starts, num_segments, low);
-    const uint32_t most = Mover::kAsync ? PSTI_MAX_RUNS : 1;
+    const uint32_t most = Mover::kAsync || psti_is_packed(&tensor) ? PSTI_MAX_RUNS : 1;
     return segment_at(starts, num_segments, low + size - 1) - first < most;
 }
 
