@@ -103,7 +103,7 @@ KNOWN = {f"sm_{architecture} 12.4 _Z1{kernel}_ldg_kernel14psti_move_args: {what}
     ("80", "6stash", "a stack frame of 8 bytes"), ("80", "6stash", "8 bytes of spills"),
     ("90", "6stash", "a stack frame of 8 bytes"), ("90", "6stash", "8 bytes of spills"),
     ("80", "8restore", "a stack frame of 8 bytes"), ("80", "8restore", "8 bytes of spills"),
-    ("90", "8restore", "a stack frame of 8 bytes"), ("90", "8restore", "8 bytes of spills"))}
+    ("90", "8restore", "a stack frame of 8 bytes"), ("90", "8restore", "36 bytes of spills"))}
 
 
 def device_faults(toolkit, root, out):
