@@ -75,18 +75,19 @@ template <bool kStreaming> PSTI_DEVICE void store_word(unsigned char *at, unsign
     *at = word;
 }
 
-/* By the whole block. Four loads are in flight before the first store: 16 KiB per block of 256
- * threads with 16-byte words. */
-template <bool kStreaming, class Word>
-PSTI_DEVICE void copy_words(unsigned char *to, const unsigned char *from, uint32_t num_words,
-                            uint64_t policy)
+/* By the whole block, between addresses that 16 divides. Four loads are in flight before the first store: 16 KiB per
+ * block of 256 threads. */
+template <bool kStreaming>
+PSTI_DEVICE void copy_aligned(unsigned char *to, const unsigned char *from, uint32_t bytes,
+                              uint64_t policy)
 {
-    const uint32_t kUnroll = 4;
-    const Word *source = (const Word *)from;
-    Word *target = (Word *)to;
+    const uint32_t kUnroll = 4, num_words = bytes / PSTI_VECTOR_BYTES;
+    const uint32_t whole = num_words * PSTI_VECTOR_BYTES;
+    const psti_vector *source = (const psti_vector *)from;
+    psti_vector *target = (psti_vector *)to;
     uint32_t w = thread_of();
     for (; w + (kUnroll - 1) * num_threads() < num_words; w += kUnroll * num_threads()) {
-        Word held[kUnroll];
+        psti_vector held[kUnroll];
 #pragma unroll
         for (uint32_t u = 0; u < kUnroll; u++)
             held[u] = load_word(source + w + u * num_threads(), policy);
@@ -96,15 +97,6 @@ PSTI_DEVICE void copy_words(unsigned char *to, const unsigned char *from, uint32
     }
     for (; w < num_words; w += num_threads())
         store_word<kStreaming>(target + w, load_word(source + w, policy));
-}
-
-template <bool kStreaming, class Word>
-PSTI_DEVICE void copy_run_as(unsigned char *to, const unsigned char *from, uint32_t bytes,
-                             uint64_t policy)
-{
-    const uint32_t num_words = bytes / (uint32_t)sizeof(Word);
-    const uint32_t whole = num_words * (uint32_t)sizeof(Word);
-    copy_words<kStreaming, Word>(to, from, num_words, policy);
     if (whole + thread_of() < bytes) /* fewer than 16 bytes are left */
         to[whole + thread_of()] = from[whole + thread_of()];
 }
@@ -120,7 +112,7 @@ PSTI_DEVICE void copy_run(unsigned char *to, const unsigned char *from, uint32_t
                           uint64_t policy)
 {
     if (alignment_of(to, from) % sizeof(psti_vector) == 0)
-        copy_run_as<kStreaming, psti_vector>(to, from, bytes, policy);
+        copy_aligned<kStreaming>(to, from, bytes, policy);
     else
         copy_shifted<kStreaming, 1>(to, from, bytes, psti_evict_first());
 }
@@ -257,7 +249,7 @@ template <bool kStreaming> struct direct_copier {
                 store_word<kStreaming>((psti_vector *)(to + first + u * step), h.word[u]);
         const uint32_t done = kUnroll * step;
         if (done < PSTI_TILE_BYTES && done < bytes) /* a small team */
-            copy_run_as<kStreaming, psti_vector>(to + done, from + done, bytes - done, policy);
+            copy_aligned<kStreaming>(to + done, from + done, bytes - done, policy);
         else if (bytes % PSTI_VECTOR_BYTES)
             copy_tail(to, from, bytes);
     }
@@ -267,7 +259,7 @@ template <bool kStreaming> struct direct_copier {
     }
     PSTI_DEVICE_METHOD void tile(unsigned char *to, const unsigned char *from) /* of pages */
     {
-        copy_run_as<kStreaming, psti_vector>(to, from, PSTI_TILE_BYTES, policy);
+        copy_aligned<kStreaming>(to, from, PSTI_TILE_BYTES, policy);
     }
     PSTI_DEVICE_METHOD void run(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {

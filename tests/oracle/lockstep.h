@@ -181,7 +181,8 @@ void ls_expect(lockstep *ls, uint64_t found, uint64_t expected);
 /* Also compares what pst_pool_poll answers. */
 void ls_step(lockstep *ls);
 
-/* As if the rings had been used `head` times: slots turn with the counters. Of an ordered pool. */
+/* As if the rings had been used `head` times: slots turn with the counters. The ids in them have
+ * the oracle's order, which a concurrent pool has only before its first stash. */
 void ls_turn_rings(lockstep *ls, uint64_t head);
 
 /* What each of the above does last: pst_pool_check, and all words compared. For operations made
