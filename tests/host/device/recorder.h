@@ -1,4 +1,5 @@
-/* A device in front of another: it records each call of the table, and fails at the n-th. */
+/* A device in front of another: it records each call of the table, and fails at the n-th. Times between
+ * events are made up, each longer than the one before, so that no stall decides what a call answers. */
 #ifndef PAGESTASH_TESTS_RECORDER_H
 #define PAGESTASH_TESTS_RECORDER_H
 
@@ -32,6 +33,7 @@ typedef struct recorder {
     const char *failed;    /* the call that failed, NULL: none has */
     pst_status failed_for; /* what it answered */
     bool gave_back;        /* it gives something back, and did */
+    uint32_t num_times;    /* that were asked for: the n-th between two events is n us */
 } recorder;
 
 PST_BEGIN_DECLS
