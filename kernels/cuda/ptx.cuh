@@ -326,6 +326,12 @@ PSTI_DEVICE void psti_fence_proxy()
     asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
+/* The same for shared memory. */
+PSTI_DEVICE void psti_fence_proxy_shared()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 /* The one arrival, and that many bytes to come. */
 PSTI_DEVICE void psti_barrier_expect(uint64_t *barrier, uint32_t bytes)
 {

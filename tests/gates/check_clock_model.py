@@ -25,8 +25,6 @@ import tempfile
 
 ARCHITECTURES = (80, 90, 100)
 SLOWER = 1.03
-# cases whose tensors all begin at odd addresses, or have several aligned segments
-FOR_BULK = ("odd", "rows4", "segments2", "segments64")
 # where another backend than the picked one may be faster by more than SLOWER: a thousand pages of one tile for an SM
 FASTER = {"pages1024": 1.05}
 CYCLES = ("cycles", "first_load", "after_store", "tile_cycles")
@@ -78,8 +76,8 @@ def slower_choices(records):
     """Where another backend copies faster than the one that host/stash/launch.c picks."""
     cycles = {key_of(r): r["cycles"] for r in records}
     for record in records:
-        architecture, op, backend, pool, case = (record[name] for name in KEY)
-        picked = "bulk" if case in FOR_BULK and architecture >= 90 else "ldg"
+        _, op, backend, pool, case = (record[name] for name in KEY)
+        picked = record["picked"]
         chosen = cycles.get(key_of({**record, "backend": picked}))
         if op == "migrate" or pool != "ordered" or case.startswith("live0") or not chosen:
             continue
@@ -230,7 +228,8 @@ def try_comparison(first):
     recorded = record_of(first)
     _, better = compare(first, {**recorded, "launches": {key_of(r): {**r, "cycles": 2 * r["cycles"]}
                                                          for r in first}})
-    slow = [{**r, "case": "tiles64"} for r in first] + [{**r, "case": "odd", "backend": "bulk"} for r in first]
+    slow = [{**r, "case": picked, "backend": picked, "picked": picked}
+            for r in first for picked in ("ldg", "bulk")]
     other = {"ldg": "bulk", "bulk": "ldg"}
     rival = slow + [{**r, "backend": other[r["backend"]], "cycles": 0.9 * r["cycles"]} for r in slow]
     worse, _ = compare([{**r, "over_empty_us": 9} for r in first], {**recorded, "known": {}})

@@ -204,6 +204,9 @@ WEAKENED = (
     ("no proxy fence behind the copies", BULK, r"(?<=psti_bulk_wait_all\(\);)\s*psti_fence_proxy\(\);",
      ""),
     ("no proxy fence before the copies", BULK, r"(?<=from here on \*/)\s*psti_fence_proxy\(\);", ""),
+    ("no proxy fence before a stage is brought again", BULK,
+     r"psti_fence_proxy_shared\(\);(?=\s*if \(whole\))", ""),
+    ("no proxy fence behind the last odd run", BULK, r"psti_fence_proxy_shared\(\);(?=\s*})", ""),
     ("no wait for memory", PTX, r"cp\.async\.bulk\.wait_group 0;", ""),
     ("no fence of the barriers", PTX, r"fence\.mbarrier_init\.release\.cluster;", ""),
 )

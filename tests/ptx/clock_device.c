@@ -73,7 +73,8 @@ static void clock_span_close(pst_device *device, psti_span *span)
     host_ops.span_close(device, span);
 }
 
-pst_status psti_clock_device_open(int num_sms, const psti_runners *runners, pst_device **device_out)
+pst_status psti_clock_device_open(int num_sms, bool has_bulk, const psti_runners *runners,
+                                  pst_device **device_out)
 {
     PSTI_TRY(psti_host_device_make("clock", num_sms, runners, device_out));
     host_ops = ops = *(*device_out)->ops;
@@ -82,9 +83,16 @@ pst_status psti_clock_device_open(int num_sms, const psti_runners *runners, pst_
     ops.span_open = clock_span_open;
     ops.span_close = clock_span_close;
     (*device_out)->ops = &ops;
-    (*device_out)->info.backends =
-        1u << PST_BACKEND_LDG | 1u << PST_BACKEND_BULK | 1u << PST_BACKEND_SQUEEZE;
+    (*device_out)->info.backends = 1u << PST_BACKEND_LDG;
+    if (has_bulk)
+        (*device_out)->info.backends |= 1u << PST_BACKEND_BULK | 1u << PST_BACKEND_SQUEEZE;
     return PST_OK;
+}
+
+const char *psti_clock_picked(const pst_device *device, const psti_move_args *args)
+{
+    const psti_launch launch = {.backend = PST_BACKEND_AUTO};
+    return psti_backend_name((pst_backend)psti_pick_backend(device, &launch, args));
 }
 
 pst_status psti_clock_product(pst_device *device, const pst_product *product, pst_stream stream)

@@ -1,5 +1,5 @@
-/* What the clock has of the library's C headers: a device whose operations are run by somebody else, and two
- * launches that no public call makes on it alone. */
+/* What the clock has of the library's C headers: a device whose operations are run by somebody else, the choice of
+ * a backend, and two launches that no public call makes on it alone. */
 #ifndef PSTI_TESTS_PTX_CLOCK_DEVICE_H
 #define PSTI_TESTS_PTX_CLOCK_DEVICE_H
 
@@ -11,8 +11,12 @@
 extern "C" {
 #endif
 
-pst_status psti_clock_device_open(int num_sms, const psti_runners *runners,
+/* has_bulk: of an architecture that has the machine for bulk copies. */
+pst_status psti_clock_device_open(int num_sms, bool has_bulk, const psti_runners *runners,
                                   pst_device **device_out);
+
+/* The backend that auto is for a move, see psti_pick_backend. */
+const char *psti_clock_picked(const pst_device *device, const psti_move_args *args);
 
 /* A product that the device counts, in the kernel that a GPU has for it. */
 pst_status psti_clock_product(pst_device *device, const pst_product *product, pst_stream stream);

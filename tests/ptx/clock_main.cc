@@ -52,13 +52,14 @@ void print(const clock_table &table, unsigned architecture, const clock_name &na
            "\"first_load\": %.0f, \"trips_before\": %u, \"membars_before\": %u, "
            "\"after_store\": %.0f, \"trips_after\": %u, \"membars_after\": %u, "
            "\"trips\": %u, \"membars\": %u, \"tile_cycles\": %.1f, \"bytes_per_cycle\": %.1f, "
-           "\"gb_per_s\": %.1f, \"duty\": %.3f, \"instructions\": %llu, \"slots\": %llu}\n",
+           "\"gb_per_s\": %.1f, \"duty\": %.3f, \"instructions\": %llu, \"slots\": %llu, "
+           "\"picked\": \"%s\"}\n",
            architecture, name.op.c_str(), name.backend.c_str(), name.pool.c_str(),
            name.what.c_str(), r.cycles, r.cycles / table.clock_mhz,
            (r.cycles - empty) / table.clock_mhz, r.first_load, r.trips_before, r.membars_before,
            r.after_store, r.trips_after, r.membars_after, r.trips, r.membars, r.tile_cycles,
            per_cycle, per_cycle * table.gigahertz(), r.duty, (unsigned long long)r.instructions,
-           (unsigned long long)r.slots);
+           (unsigned long long)r.slots, r.picked);
     fflush(stdout);
 }
 

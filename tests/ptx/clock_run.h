@@ -39,6 +39,7 @@ struct clock_report {
     double duty = 0;        /* share of a warp's time in which a load of a tile is in flight */
     uint64_t instructions = 0, slots = 0; /* of warps */
     uint64_t tile_bytes = 0;              /* stored */
+    const char *picked = "none";          /* of a move: the backend that auto is */
 };
 
 clock_report clock_run(const clock_table &table, const clock_launch &launch);

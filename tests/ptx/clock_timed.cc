@@ -18,6 +18,7 @@ namespace
 
 struct armed {
     bool is_on = false, has_run = false;
+    pst_device *device;
     const clock_setting *setting;
     clock_wanted wanted;
     clock_report report;
@@ -215,6 +216,8 @@ void run(psti_op op, const void *opaque)
         size_other(op, &launch);
     name_memory(op, args.bytes, &launch);
     timed.report = clock_run(setting.table, launch);
+    if (op < PSTI_NUM_MOVES)
+        timed.report.picked = psti_clock_picked(timed.device, (const psti_move_args *)args.bytes);
     timed.has_run = true;
 }
 
@@ -245,7 +248,9 @@ pst_device *clock_open(const clock_setting &setting, const clock_wanted &wanted)
     timed = armed();
     timed.setting = &setting;
     timed.wanted = wanted;
-    CLOCK_CHECK(psti_clock_device_open((int)setting.table.num_sms, &runners, &device));
+    CLOCK_CHECK(psti_clock_device_open((int)setting.table.num_sms,
+                                       setting.program.architecture >= 90, &runners, &device));
+    timed.device = device;
     return device;
 }
 

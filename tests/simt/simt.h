@@ -163,6 +163,9 @@ PSTI_DEVICE void psti_fence_barrier_init()
 PSTI_DEVICE void psti_fence_proxy()
 {
 }
+PSTI_DEVICE void psti_fence_proxy_shared()
+{
+}
 
 PSTI_DEVICE void psti_barrier_expect(uint64_t *barrier, uint32_t bytes)
 {

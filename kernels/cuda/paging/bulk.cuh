@@ -204,7 +204,7 @@ template <class Ring, bool kStreaming> struct bulk_copier {
     }
 
     /* By a lane of the first warp: run number n, of at most a tile. All threads have met since run
-     * n - kStages was lifted, so none reads the stage any more. */
+     * n - kStages was lifted, so none reads the stage any more; the fence is between those reads and the copy. */
     PSTI_DEVICE_METHOD void bring(uint32_t n, unsigned char *to, const unsigned char *from,
                                   uint32_t bytes)
     {
@@ -213,6 +213,7 @@ template <class Ring, bool kStreaming> struct bulk_copier {
         const uint32_t whole = (r.loads - r.first) * PSTI_VECTOR_BYTES;
         ring->odd[stage] = {to, from, bytes, r};
         psti_barrier_expect(&ring->landed[stage], whole);
+        psti_fence_proxy_shared();
         if (whole)
             psti_bulk_load(stage_at(stage), from + source_at(r, r.first), whole,
                            &ring->landed[stage], psti_evict_first());
@@ -241,6 +242,12 @@ template <class Ring, bool kStreaming> struct bulk_copier {
     PSTI_DEVICE_METHOD void lift(const lifting_warp &me, uint32_t n, const odd_run &odd) const
     {
         lift_run<kStreaming>(me, odd.run, odd.to, (const psti_vector *)stage_at(n % Ring::kStages));
+    }
+
+    /* By all, when they have met behind the last run, if chunks come to the same stages. */
+    PSTI_DEVICE_METHOD void close_odd()
+    {
+        psti_fence_proxy_shared();
     }
 
     PSTI_DEVICE_METHOD void rows(unsigned char *page, const row_span &span, uint32_t bytes)

@@ -200,6 +200,8 @@ PSTI_DEVICE void walk_stages(Source &source, const move_shared &s, const psti_mo
         if (me.number < me.warps && mine.bytes)
             source.copier.lift(me, lifted + me.group, mine);
     }
+    if (s.plan.num_apart < num_tiles_of(s.plan) || args.odd != args.apart)
+        source.copier.close_odd();
 }
 
 /* Every tile of the plan that is this team's. source.find says where in the pool a tile lies, 0
