@@ -26,6 +26,8 @@ simt_dim3 simt_block_dim(void);
 simt_dim3 simt_grid_dim(void);
 
 void simt_sync_threads(const char *file, int line);
+void simt_sync_team(const char *file,
+                    int line); /* SIMT_TEAM_THREADS of the block, as many as there are */
 void simt_sync_warp(const char *file, int line);
 uint64_t simt_shuffle(uint64_t value, uint32_t lane);
 uint64_t simt_shuffle_up(uint64_t value, uint32_t distance);
@@ -67,7 +69,7 @@ void simt_bulk_wait(uint32_t pending, int read_only);
 #define blockDim simt_block_dim()
 #define gridDim simt_grid_dim()
 #define __syncthreads() simt_sync_threads(__FILE__, __LINE__)
-#define PSTI_SYNC_TEAM() __syncthreads() /* a block is a team here */
+#define PSTI_SYNC_TEAM() simt_sync_team(__FILE__, __LINE__)
 #define __syncwarp() simt_sync_warp(__FILE__, __LINE__)
 
 #define PSTI_DEVICE static inline
@@ -87,7 +89,10 @@ void simt_bulk_wait(uint32_t pending, int read_only);
     static simt_variable name##_variable; \
     type &name = *static_cast<type *>(simt_shared(&name##_variable, sizeof(type)))
 
-#define PSTI_SHARED_OF_TEAM(type, name) PSTI_SHARED(type, name)
+#define PSTI_SHARED_OF_TEAM(type, name)                    \
+    static simt_variable name##_variables[SIMT_MAX_TEAMS]; \
+    type &name = *static_cast<type *>(                     \
+        simt_shared(&name##_variables[simt_thread_idx().x / SIMT_TEAM_THREADS], sizeof(type)))
 
 struct alignas(16) psti_vector {
     uint32_t x, y, z, w;

@@ -33,11 +33,16 @@ SIMT_RAW static void describe_stuck(const simt_block *block)
     char at_barrier[160] = "";
     char in_warps[64] = "";
     uint32_t num_in_warps = 0;
+    const simt_meeting *barrier = &block->barrier;
     for (const simt_meeting &meeting : block->warp)
         num_in_warps += meeting.arrived;
-    if (block->barrier.arrived)
-        snprintf(at_barrier, sizeof at_barrier, ", %u wait at __syncthreads of line %d in %.100s",
-                 block->barrier.arrived, block->barrier.site.line, block->barrier.site.file);
+    for (const simt_meeting &meeting : block->team)
+        barrier = meeting.arrived ? &meeting : barrier;
+    if (barrier->arrived)
+        snprintf(at_barrier, sizeof at_barrier, ", %u wait at %s of line %d in %.100s",
+                 barrier->arrived,
+                 barrier == &block->barrier ? "__syncthreads" : "the meeting of a team",
+                 barrier->site.line, barrier->site.file);
     if (num_in_warps)
         snprintf(in_warps, sizeof in_warps, ", %u wait for other lanes", num_in_warps);
     simt_die(block->launch, "deadlock in block %u: of %u threads %u have ended%s%s",
@@ -137,20 +142,36 @@ SIMT_RAW static bool come(simt_thread *self, simt_meeting *meeting, uint32_t exp
     return true;
 }
 
-SIMT_RAW void simt_sync_threads(const char *file, int line)
+/* Of threads from `first` on. */
+SIMT_RAW static void meet(simt_thread *self, simt_meeting *barrier, uint32_t first, uint32_t count,
+                          simt_site site, const char *what)
 {
-    simt_thread *self = running;
     simt_block *block = self->block;
-    simt_meeting *barrier = &block->barrier;
     char *order = &barrier->order[barrier->round & 1];
     SIMT_RELEASE(order);
-    if (come(self, barrier, block->num_threads, {file, line}, "__syncthreads")) {
-        make_runnable(block, 0, block->num_threads);
+    if (come(self, barrier, count, site, what)) {
+        make_runnable(block, first, count);
         if (simt_random(&block->random, 16) == 0)
             simt_dawdle(block->slot, simt_random(&block->random, 64));
     }
     leave(self);
     SIMT_ACQUIRE(order);
+}
+
+SIMT_RAW void simt_sync_threads(const char *file, int line)
+{
+    simt_block *block = running->block;
+    meet(running, &block->barrier, 0, block->num_threads, {file, line}, "__syncthreads");
+}
+
+SIMT_RAW void simt_sync_team(const char *file, int line)
+{
+    simt_block *block = running->block;
+    const uint32_t team = running->index / SIMT_TEAM_THREADS, first = team * SIMT_TEAM_THREADS;
+    const uint32_t others = block->num_threads - first;
+    meet(running, &block->team[team], first,
+         others < SIMT_TEAM_THREADS ? others : SIMT_TEAM_THREADS, {file, line},
+         "meeting of a team");
 }
 
 SIMT_RAW static uint32_t lanes_of(const simt_block *block, uint32_t warp)

@@ -31,7 +31,7 @@ const char *simt_config_error(const simt_config *config)
 {
     if (config->residency > SIMT_MAX_SLOTS)
         return "residency is above 16";
-    if (config->threads > SIMT_MAX_THREADS || config->threads % SIMT_WARP != 0)
+    if (config->threads > SIMT_TEAM_THREADS || config->threads % SIMT_WARP != 0)
         return "threads are no multiple of 32, or above 256";
     if (config->max_blocks > SIMT_MAX_BLOCKS)
         return "max_blocks is above 256";

@@ -10,8 +10,8 @@ struct simt_block;
 struct simt_host;
 struct simt_slot;
 
-#define SIMT_SHARED_BYTES (128u << 10) /* for all kernels of the process together */
-#define SIMT_MAX_VARIABLES 64u
+#define SIMT_SHARED_BYTES (256u << 10) /* for all kernels of the process together */
+#define SIMT_MAX_VARIABLES 128u
 #define SIMT_DYNAMIC_BYTES (160u << 10)
 #define SIMT_MAX_COPIES 64u
 
@@ -88,7 +88,7 @@ struct simt_block {
     uint32_t num_runnable, num_spinning;
     uint64_t random;
     uint64_t use; /* counts the blocks that ran here */
-    simt_meeting barrier;
+    simt_meeting barrier, team[SIMT_MAX_TEAMS];
     simt_meeting warp[SIMT_MAX_THREADS / SIMT_WARP];
     uint16_t *runnable, *spinning; /* the two lists, by thread number */
     uint16_t lists[2][SIMT_MAX_THREADS];

@@ -10,7 +10,7 @@
 
 #include "tests/simt/simt_device.h"
 
-static_assert(PSTI_MAX_THREADS <= SIMT_MAX_THREADS, "blocks of the kernels");
+static_assert(PSTI_MAX_THREADS == SIMT_TEAM_THREADS && PSTI_TEAMS <= SIMT_MAX_TEAMS, "blocks");
 
 static simt_config configured = simt_complete(nullptr);
 static uint64_t num_launches;
@@ -60,15 +60,18 @@ static void run(const void *args, uint64_t work)
            call<Args, kKernel>);
 }
 
-/* By the kernel of the backend: as psti_cuda_launch. */
-static void run_move(const void *opaque, void (*const kernels[])(void *))
+/* By the kernel of the backend, which may have so many teams: as psti_cuda_launch. */
+static void run_move(const void *opaque, void (*const kernels[])(void *), uint32_t most_teams)
 {
     const psti_move_args *args = static_cast<const psti_move_args *>(opaque);
     const bool is_ldg = args->backend == PST_BACKEND_LDG;
-    const uint32_t grid =
-        grid_of(is_ldg ? configured.blocks_per_sm : 1, args->num_sms, args->max_tiles);
     const bool is_small = args->backend == PST_BACKEND_SQUEEZE;
-    launch(args, grid, is_small ? PSTI_WARP : configured.threads, kernels[args->backend]);
+    const bool has_teams =
+        is_ldg && args->num_sms && args->max_tiles > 1 && configured.threads == PSTI_MAX_THREADS;
+    const uint32_t blocks_per_sm = is_ldg && !has_teams ? configured.blocks_per_sm : 1;
+    const uint32_t grid = grid_of(blocks_per_sm, args->num_sms, args->max_tiles);
+    const uint32_t threads = configured.threads * (has_teams ? most_teams : 1);
+    launch(args, grid, is_small ? PSTI_WARP : threads, kernels[args->backend]);
 }
 
 /* A grid of as many blocks as there may be, whatever the work. */
@@ -78,14 +81,14 @@ static void run_move(const void *opaque, void (*const kernels[])(void *))
         static void (*const kernels[])(void *) = {nullptr, call<args_type, name##_ldg_kernel>, \
                                                   call<args_type, name##_bulk_kernel>,         \
                                                   call<args_type, name##_squeeze_kernel>};     \
-        run_move(args, kernels);                                                               \
+        run_move(args, kernels, PSTI_TEAMS);                                                   \
     }
 #define RUN_FUSED(NAME, name, args_type)                                                       \
     static void run_##name(const void *args)                                                   \
     {                                                                                          \
         static void (*const kernels[])(void *) = {nullptr, call<args_type, name##_ldg_kernel>, \
                                                   nullptr, nullptr};                           \
-        run_move(args, kernels);                                                               \
+        run_move(args, kernels, PSTI_FUSED_TEAMS);                                             \
     }
 #define RUN_GRID(NAME, name, args_type)                  \
     static void run_##name(const void *args)             \

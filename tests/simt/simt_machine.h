@@ -26,8 +26,10 @@ typedef struct simt_traffic {
     uint64_t loaded, stored; /* atomic */
 } simt_traffic;
 
-#define SIMT_MAX_THREADS 256u /* of a block */
-#define SIMT_MAX_BLOCKS 256u  /* of a launch */
+#define SIMT_TEAM_THREADS 256u /* that meet together: a block, or in larger ones a part of it */
+#define SIMT_MAX_TEAMS 4u
+#define SIMT_MAX_THREADS (SIMT_MAX_TEAMS * SIMT_TEAM_THREADS) /* of a block */
+#define SIMT_MAX_BLOCKS 256u                                  /* of a launch */
 #define SIMT_MAX_SLOTS 16u
 #define SIMT_WARP 32u
 
@@ -37,9 +39,11 @@ extern "C" {
 
 /* A field that is 0 takes its value from the environment variable, else the default. */
 typedef struct simt_config {
-    uint64_t seed;          /* PSTI_SIMT_SEED, 1 */
-    uint32_t residency;     /* PSTI_SIMT_RESIDENCY, 2: slots */
-    uint32_t threads;       /* PSTI_SIMT_THREADS, 64: per block of the library's kernels */
+    uint64_t seed;      /* PSTI_SIMT_SEED, 1 */
+    uint32_t residency; /* PSTI_SIMT_RESIDENCY, 2: slots */
+    uint32_t
+        threads; /* PSTI_SIMT_THREADS, 64: per block of the library's kernels. With 256 a launch
+                             * under a budget has blocks of several teams where CUDA's has */
     uint32_t max_blocks;    /* PSTI_SIMT_BLOCKS, 4: bounds the grids of the library's kernels */
     uint32_t num_sms;       /* PSTI_SIMT_SMS, 4 */
     uint32_t blocks_per_sm; /* PSTI_SIMT_BLOCKS_PER_SM, 2 */

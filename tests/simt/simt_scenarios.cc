@@ -99,6 +99,23 @@ PSTI_KERNEL(neighbours, planted, args)
     psti_add_acq_rel_u64(const_cast<uint64_t *>(&args.word), found);
 }
 
+/* Teams meet each for itself: what another one wrote is not there. */
+PSTI_KERNEL(neighbour_teams, planted, args)
+{
+    PSTI_SHARED(row_of_words, row);
+    row.word[threadIdx.x] = threadIdx.x;
+    PSTI_SYNC_TEAM();
+    const uint32_t other = threadIdx.x ^ (args.flag ? SIMT_TEAM_THREADS : 1);
+    psti_add_acq_rel_u64(const_cast<uint64_t *>(&args.word), row.word[other]);
+}
+
+/* One thread of the second team does not come. */
+PSTI_KERNEL(missing_in_team, planted, args)
+{
+    if (threadIdx.x != SIMT_TEAM_THREADS + 3 + args.flag)
+        PSTI_SYNC_TEAM();
+}
+
 /* A shuffle hands over values, not memory. */
 PSTI_KERNEL(shuffle_as_barrier, planted, args)
 {
@@ -135,7 +152,8 @@ PSTI_KERNEL(relaxed_arrival, planted, args)
             all->word += all->words[i];
 }
 
-template <void (*kKernel)(const planted &)> static void run(uint32_t residency, bool flag)
+template <void (*kKernel)(const planted &), uint32_t kThreads = 64>
+static void run(uint32_t residency, bool flag)
 {
     static planted args;
     simt_config config = {};
@@ -145,7 +163,8 @@ template <void (*kKernel)(const planted &)> static void run(uint32_t residency, 
     for (config.seed = 1; config.seed < 9; config.seed++) {
         args.ready = 0;
         simt_launch(
-            &config, 4, 64, [](void *ctx) { kKernel(*static_cast<planted *>(ctx)); }, &args);
+            &config, kThreads > 64 ? 1 : 4, kThreads,
+            [](void *ctx) { kKernel(*static_cast<planted *>(ctx)); }, &args);
     }
 }
 
@@ -191,6 +210,9 @@ static bool run_named(const char *name)
         {"nested_launch", run<nested_launch>, 2, false},
         {"barrier_kept", run<neighbours>, 2, false},
         {"barrier_missing", run<neighbours>, 2, true},
+        {"teams_apart", run<neighbour_teams, 2 * SIMT_TEAM_THREADS>, 2, false},
+        {"team_reads_another", run<neighbour_teams, 2 * SIMT_TEAM_THREADS>, 2, true},
+        {"missing_in_team", run<missing_in_team, 2 * SIMT_TEAM_THREADS>, 2, false},
         {"shuffle_as_barrier", run<shuffle_as_barrier>, 2, false},
         {"syncwarp_as_barrier", run<syncwarp_as_barrier>, 2, false},
         {"unguarded_blocks", run<unguarded_blocks>, 1, false},

@@ -37,6 +37,38 @@ uint64_t simt_try_barriers(const simt_config *config, uint32_t grid, uint32_t bl
     return wrong;
 }
 
+struct row_of_team {
+    uint64_t word[SIMT_TEAM_THREADS];
+};
+
+PSTI_KERNEL(team_kernel, barrier_args, args)
+{
+    PSTI_SHARED_OF_TEAM(row_of_team, row);
+    PSTI_SHARED(row_of_words, all);
+    const uint32_t team = threadIdx.x / SIMT_TEAM_THREADS;
+    const uint32_t mine = threadIdx.x % SIMT_TEAM_THREADS;
+    const uint32_t size = blockDim.x < SIMT_TEAM_THREADS ? blockDim.x : SIMT_TEAM_THREADS;
+    for (uint32_t round = 0; round < args.rounds * (team + 1); round++) {
+        row.word[mine] = round * 1000 + threadIdx.x;
+        PSTI_SYNC_TEAM();
+        const uint32_t other = (mine + 1 + round) % size;
+        if (row.word[other] != round * 1000 + team * SIMT_TEAM_THREADS + other)
+            psti_add_acq_rel_u64(args.wrong, 1);
+        PSTI_SYNC_TEAM();
+    }
+    all.word[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    if (all.word[blockDim.x - 1 - threadIdx.x] != blockDim.x - 1 - threadIdx.x)
+        psti_add_acq_rel_u64(args.wrong, 1);
+}
+
+uint64_t simt_try_teams(const simt_config *config, uint32_t grid, uint32_t block, uint32_t rounds)
+{
+    uint64_t wrong = 0;
+    simt_launch_kernel<barrier_args, team_kernel>(config, grid, block, {rounds, &wrong});
+    return wrong;
+}
+
 struct warp_args {
     uint64_t *wrong;
 };

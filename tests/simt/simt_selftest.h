@@ -13,6 +13,9 @@ extern "C" {
 uint64_t simt_try_barriers(const simt_config *config, uint32_t grid, uint32_t block,
                            uint32_t rounds);
 
+/* The same by teams, each with memory and a number of rounds of its own, and by the whole block in the end. */
+uint64_t simt_try_teams(const simt_config *config, uint32_t grid, uint32_t block, uint32_t rounds);
+
 /* Shuffles by every distance and mask and from every lane, and __syncwarp. Returns wrong values. */
 uint64_t simt_try_warps(const simt_config *config, uint32_t block);
 

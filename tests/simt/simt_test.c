@@ -33,6 +33,15 @@ PST_TEST(Simt, BarriersHoldAllThreadsOfABlock)
     }
 }
 
+PST_TEST(Simt, TeamsMeetEachForItself)
+{
+    static const uint32_t blocks[] = {64, 256, 512, 1024};
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        const simt_config config = with(1 + seed, 2);
+        CHECK_EQ(simt_try_teams(&config, PSTI_UNDER_TSAN ? 1 : 5, blocks[seed], 5), 0);
+    }
+}
+
 PST_TEST(Simt, ShufflesGiveWhatTheGpuGives)
 {
     for (uint64_t seed = 1; seed <= 5; seed++) {
@@ -186,6 +195,8 @@ PST_TEST(Simt, BarrierWithoutAllThreadsIsCaught)
     CHECK_ABORTS("missing_thread", "deadlock in block");
     CHECK(strstr(simt_report, "of 64 threads 1 have ended, 63 wait at __syncthreads"));
     CHECK_ABORTS("two_barriers", "divergent __syncthreads");
+    CHECK_ABORTS("missing_in_team", "deadlock in block");
+    CHECK(strstr(simt_report, "of 512 threads 257 have ended, 255 wait at the meeting of a team"));
 }
 
 PST_TEST(Simt, WarpOperationWithoutAllLanesIsCaught)
@@ -228,6 +239,8 @@ PST_TEST(Simt, TsanFindsAMissingBarrier)
 {
     CHECK_NO_RACE("barrier_kept");
     CHECK_RACES("barrier_missing");
+    CHECK_NO_RACE("teams_apart");
+    CHECK_RACES("team_reads_another");
 }
 
 PST_TEST(Simt, TsanKnowsThatShufflesOrderNothing)
