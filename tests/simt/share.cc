@@ -1,5 +1,4 @@
-// Asks share_of of the kernels for every team of a launch. Nothing is launched: blocks of several teams are
-// larger than those of the machine.
+// Asks share_of of the kernels for every team of a launch. Nothing is launched.
 #define PSTI_SIMT 1
 #include "tests/simt/simt.h"
 
