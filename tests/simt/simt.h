@@ -26,8 +26,8 @@ simt_dim3 simt_block_dim(void);
 simt_dim3 simt_grid_dim(void);
 
 void simt_sync_threads(const char *file, int line);
-void simt_sync_team(const char *file,
-                    int line); /* SIMT_TEAM_THREADS of the block, as many as there are */
+/* A team: SIMT_TEAM_THREADS of the block, or as many as there are. */
+void simt_sync_team(const char *file, int line);
 void simt_sync_warp(const char *file, int line);
 uint64_t simt_shuffle(uint64_t value, uint32_t lane);
 uint64_t simt_shuffle_up(uint64_t value, uint32_t distance);

@@ -60,7 +60,8 @@ static void run(const void *args, uint64_t work)
            call<Args, kKernel>);
 }
 
-/* By the kernel of the backend, which may have so many teams: as psti_cuda_launch. */
+/* By the kernel of the backend, as psti_cuda_launch. Under a budget a block has so many teams at most, where these have
+ * all their threads. */
 static void run_move(const void *opaque, void (*const kernels[])(void *), uint32_t most_teams)
 {
     const psti_move_args *args = static_cast<const psti_move_args *>(opaque);

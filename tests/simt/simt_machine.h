@@ -41,9 +41,7 @@ extern "C" {
 typedef struct simt_config {
     uint64_t seed;      /* PSTI_SIMT_SEED, 1 */
     uint32_t residency; /* PSTI_SIMT_RESIDENCY, 2: slots */
-    uint32_t
-        threads; /* PSTI_SIMT_THREADS, 64: per block of the library's kernels. With 256 a launch
-                             * under a budget has blocks of several teams where CUDA's has */
+    uint32_t threads; /* PSTI_SIMT_THREADS, 64: of a team of the library's kernels, see run_move */
     uint32_t max_blocks;    /* PSTI_SIMT_BLOCKS, 4: bounds the grids of the library's kernels */
     uint32_t num_sms;       /* PSTI_SIMT_SMS, 4 */
     uint32_t blocks_per_sm; /* PSTI_SIMT_BLOCKS_PER_SM, 2 */
