@@ -30,6 +30,7 @@ void psti_move_describe(psti_move_args *args)
     args->num_looked = 0;
     args->apart = 0;
     args->odd = 0;
+    args->odd_runs = 0;
     for (uint32_t i = 0; i < args->num_spaces; i++) {
         const uint32_t num_segments = args->spaces[i].num_segments;
         if (args->max_segments == 1 && num_segments > 1)
@@ -42,6 +43,7 @@ void psti_move_describe(psti_move_args *args)
         const uint32_t num_segments = args->spaces[tensor->space].num_segments;
         args->apart |= (uint64_t)psti_lies_apart(tensor, num_segments) << t;
         args->odd |= (uint64_t)psti_lies_odd(tensor, num_segments) << t;
+        args->odd_runs |= (uint64_t)psti_has_odd_runs(tensor, num_segments) << t;
     }
 }
 

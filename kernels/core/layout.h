@@ -156,10 +156,11 @@ typedef struct psti_move_args {
     uint64_t *dirty;    /* rows per count that restore left behind; NULL: nobody notes them */
     uint64_t max_tiles; /* tiles that there can be to do: bounds the grid */
     uint64_t table_pages;
-    uint64_t budget; /* migrate: pages at most, 0: all */
-    uint64_t form;   /* stash, restore: mixed of the group's form and the ticket's handle */
-    uint64_t apart;  /* a bit for each tensor, psti_lies_apart */
-    uint64_t odd;    /* of those, psti_lies_odd */
+    uint64_t budget;   /* migrate: pages at most, 0: all */
+    uint64_t form;     /* stash, restore: mixed of the group's form and the ticket's handle */
+    uint64_t apart;    /* a bit for each tensor, psti_lies_apart */
+    uint64_t odd;      /* of those, psti_lies_odd */
+    uint64_t odd_runs; /* of the others of those, psti_has_odd_runs */
     uint32_t ticket_index;
     uint32_t num_counts;   /* stash, restore: of the group, at most count_room */
     uint32_t count_room;   /* of the record: the page table lies behind so many counts */

@@ -62,6 +62,24 @@ PSTI_FN_OF_LAUNCH bool psti_lies_odd(const psti_tensor *tensor, uint32_t num_seg
            (uint64_t)(uintptr_t)tensor->base % PSTI_VECTOR_BYTES != 0;
 }
 
+/* Rows with gaps between them are runs of memory for themselves if they have so many bytes, else words of a span. */
+#define PSTI_LEAST_RUN (PSTI_TILE_BYTES / 16)
+
+/* Whether its tiles are several runs of memory, some of which may not begin at a multiple of 16: segments, or long
+ * rows with gaps between them. */
+PSTI_FN_OF_LAUNCH bool psti_has_odd_runs(const psti_tensor *tensor, uint32_t num_segments)
+{
+    const bool is_packed = psti_is_packed(tensor);
+    uint64_t alignment = (uint64_t)(uintptr_t)tensor->base;
+    if (is_packed ? num_segments == 1 : tensor->row_bytes < PSTI_LEAST_RUN)
+        return false;
+    if (num_segments > 1)
+        alignment |= tensor->segment_stride;
+    if (!is_packed)
+        alignment |= tensor->row_bytes | tensor->row_stride;
+    return alignment % PSTI_VECTOR_BYTES != 0;
+}
+
 PSTI_FN unsigned char *psti_row_address(const psti_tensor *tensor, uint32_t segment, uint64_t row)
 {
     return psti_segment_base(tensor, segment) + row * tensor->row_stride;

@@ -107,16 +107,6 @@ PSTI_DEVICE uint64_t alignment_of(const unsigned char *to, const unsigned char *
     return (uint64_t)to | (uint64_t)from;
 }
 
-template <bool kStreaming>
-PSTI_DEVICE void copy_run(unsigned char *to, const unsigned char *from, uint32_t bytes,
-                          uint64_t policy)
-{
-    if (alignment_of(to, from) % sizeof(psti_vector) == 0)
-        copy_aligned<kStreaming>(to, from, bytes, policy);
-    else
-        copy_shifted<kStreaming, 1>(to, from, bytes, psti_evict_first());
-}
-
 /* By the whole block, between a page and rows with gaps; kUnroll loads are in flight. */
 template <bool kStreaming, class Word, uint32_t kUnroll>
 PSTI_DEVICE void copy_rows_as(unsigned char *page, const row_span &span, uint32_t bytes,
@@ -263,11 +253,16 @@ template <bool kStreaming> struct direct_copier {
     }
     PSTI_DEVICE_METHOD void run(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
-        copy_run<kStreaming>(to, from, bytes, policy);
+        copy_aligned<kStreaming>(to, from, bytes, policy);
     }
     PSTI_DEVICE_METHOD void shift(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
-        copy_shifted<kStreaming, 3>(to, from, bytes, policy);
+        copy_shifted<kStreaming, 3, true>(to, from, bytes, policy, false);
+    }
+    PSTI_DEVICE_METHOD void shift_part(unsigned char *to, const unsigned char *from, uint32_t bytes,
+                                       bool alone)
+    {
+        copy_shifted<kStreaming, 3, false>(to, from, bytes, psti_evict_first(), alone);
     }
     PSTI_DEVICE_METHOD void rows(unsigned char *page, const row_span &span, uint32_t bytes)
     {

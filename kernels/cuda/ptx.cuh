@@ -26,9 +26,9 @@
 #define PSTI_FUSED_KERNEL(name, args_type, args)                                    \
     static __global__ void __launch_bounds__(PSTI_FUSED_TEAMS *PSTI_MAX_THREADS, 1) \
         name(const __grid_constant__ args_type args)
-/* Of blocks that have an SM each. */
+/* Of blocks that have an SM each. They take a third of its registers all the same: other kernels want some. */
 #define PSTI_WIDE_KERNEL(name, args_type, args)                   \
-    static __global__ void __launch_bounds__(PSTI_MAX_THREADS, 1) \
+    static __global__ void __launch_bounds__(PSTI_MAX_THREADS, 3) \
         name(const __grid_constant__ args_type args)
 /* Of blocks of one warp, with the registers that another kernel leaves. */
 #define PSTI_SMALL_KERNEL(name, args_type, args) \

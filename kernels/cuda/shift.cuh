@@ -129,30 +129,28 @@ template <bool kStreaming, uint32_t kAhead> struct shifted_part {
     }
 };
 
-/* By the team: one warp has the edges and waits for memory, not the same one each time. */
+/* By the team, or one warp alone: one warp has the edges and waits for memory, not the same one each time. */
 PSTI_DEVICE void copy_edges(const shifted_run &run, unsigned char *to, const unsigned char *from,
-                            uint32_t bytes)
+                            uint32_t bytes, bool alone)
 {
     const uint32_t number = (uint32_t)((uint64_t)from >> PSTI_TILE_SHIFT) * 0x9e3779b1u >> 29;
     run_edges edges = {0, 0};
-    if (thread_of() / PSTI_WARP != number % (num_threads() / PSTI_WARP))
+    if (!alone && thread_of() / PSTI_WARP != number % (num_threads() / PSTI_WARP))
         return;
     edges.load(run, from, bytes);
     edges.store(run, to, bytes);
 }
 
-/* A run by the whole team: each warp has a part of its vectors. Nothing outside of the run is read
- * or written. */
-template <bool kStreaming, uint32_t kAhead>
+/* A run by the whole team, where each warp has a part of its vectors, or by one warp alone. Nothing outside of the run
+ * is read or written. kEdgesLast: which takes registers; else they are waited for while the first vectors are on their
+ * way. */
+template <bool kStreaming, uint32_t kAhead, bool kEdgesLast>
 PSTI_DEVICE void copy_shifted(unsigned char *to, const unsigned char *from, uint32_t bytes,
-                              uint64_t policy)
+                              uint64_t policy, bool alone)
 {
     const shifted_run run = shift_run(to, from, bytes);
-    const bool kIsShort = kAhead == 1; /* of registers */
-    if (kIsShort)
-        copy_edges(run, to, from, bytes);
-    const uint32_t lane = lane_of(), warp = thread_of() / PSTI_WARP;
-    const uint32_t num_warps = num_threads() / PSTI_WARP;
+    const uint32_t lane = lane_of(), warp = alone ? 0 : thread_of() / PSTI_WARP;
+    const uint32_t num_warps = alone ? 1 : num_threads() / PSTI_WARP;
     const uint32_t rounds = (run.stores - run.first + PSTI_WARP - 1) / PSTI_WARP;
     const int32_t most = (int32_t)((rounds + num_warps - 1) / num_warps * PSTI_WARP);
     const uint32_t first = run.first + warp * (uint32_t)most;
@@ -167,6 +165,8 @@ PSTI_DEVICE void copy_shifted(unsigned char *to, const unsigned char *from, uint
 #pragma unroll
     for (uint32_t k = 0; k < kAhead; k++)
         part.load(k);
+    if (!kEdgesLast)
+        copy_edges(run, to, from, bytes, alone);
     if (run.shift / 4 == 0)
         part.template copy<0>(run.shift % 4 * 8);
     else if (run.shift / 4 == 1)
@@ -175,8 +175,8 @@ PSTI_DEVICE void copy_shifted(unsigned char *to, const unsigned char *from, uint
         part.template copy<2>(run.shift % 4 * 8);
     else
         part.template copy<3>(run.shift % 4 * 8);
-    if (!kIsShort)
-        copy_edges(run, to, from, bytes);
+    if (kEdgesLast)
+        copy_edges(run, to, from, bytes, alone);
 }
 
 /* A run that is brought to a stage of shared memory; of none the bytes are 0. */

@@ -165,8 +165,8 @@ CONFORMANCE(Strides, LongRows)
     }
 }
 
-static void by_one_team(const conf_run *conf, const shape *like, int64_t rows, uint32_t seed,
-                        uint64_t pages, uint32_t threads)
+static void by_one_team(const conf_run *conf, const shape *like, const int64_t *counts,
+                        uint32_t seed, uint64_t pages, uint32_t threads)
 {
     static conf_pair self;
     const ls_options options = conf_options((pst_pool_mode)(seed % 2), pages, seed);
@@ -174,7 +174,7 @@ static void by_one_team(const conf_run *conf, const shape *like, int64_t rows, u
     if (!conf_pair_open(&self, conf, &options, like, like, 1))
         return;
     self.ls.num_sms = 1;
-    ls_group_set_counts(&self.ls, &self.source, &rows);
+    ls_group_set_counts(&self.ls, &self.source, counts);
     ls_group_fill(&self.ls, &self.source, &self.random);
     ls_stash(&self.ls, self.tickets[0], &self.source);
     conf_pair_restore(&self, 0, PST_RESTORE_CONSUME, PST_TAIL_UNTOUCHED);
@@ -201,7 +201,7 @@ CONFORMANCE(Strides, OddTilesOfOneTeam)
         like.group.tensors[0].row_bytes = row_bytes;
         like.group.at[0] = 64 + 1 + 2 * i;
         like.arena_bytes = (size_t)(like.group.at[0] + (uint64_t)rows * row_bytes + 64);
-        by_one_team(conf, &like, rows, i, 2 * tiles[i], 32 * (1 + (5 * k + 7) % 8));
+        by_one_team(conf, &like, &rows, i, 2 * tiles[i], 32 * (1 + (5 * k + 7) % 8));
     }
 }
 
@@ -229,7 +229,56 @@ CONFORMANCE(Strides, OddTilesAmongOthers)
     const shape like = make_mixed_shape();
     const uint32_t step = PSTI_UNDER_TSAN ? psti_test_step(3) : conf->kind == CONF_PTX ? 5 : 1;
     for (uint32_t i = 0; i < 8 && !psti_test_failed(); i += step) {
-        by_one_team(conf, &like, 13 - (i % 4), i, 64, 32 * (1 + i));
+        const int64_t rows = 13 - (i % 4);
+        by_one_team(conf, &like, &rows, i, 64, 32 * (1 + i));
+    }
+}
+
+/* Tiles of several runs at odd addresses: of segments, some of which lie at a multiple of 16, of so many that a tile is
+ * crowded, and of long rows with gaps; of fewer tiles than warps, and of more than are looked up at once. */
+typedef struct odd_runs {
+    uint32_t num_segments, capacity;
+    uint64_t row_bytes, row_stride, segment_stride;
+    uint64_t at;
+    uint32_t few; /* rows of all segments but each fifth */
+} odd_runs;
+
+static shape make_odd_runs(const odd_runs *of)
+{
+    const uint32_t num = of->num_segments;
+    shape made = {.group = {.num_spaces = 1, .num_tensors = 1}};
+    made.group.spaces[0] = (pst_row_space){.kind = num ? PST_ROWS_SEGMENTS : PST_ROWS_PREFIX,
+                                           .capacity = of->capacity,
+                                           .num_segments = num};
+    made.group.tensors[0].row_bytes = of->row_bytes;
+    made.group.row_strides[0] = of->row_stride;
+    made.group.segment_strides[0] = of->segment_stride;
+    made.group.at[0] = of->at;
+    made.arena_bytes =
+        (size_t)(of->at + (num ? num * of->segment_stride : of->capacity * of->row_stride) + 64);
+    return made;
+}
+
+CONFORMANCE(Strides, OddRunsOfOneTeam)
+{
+    enum { MOST = 48 };
+    static const odd_runs shapes[] = {
+        {16, 10, 4099, 4099, 40991, 65, 9}, {5, 10, 4099, 4099, 40998, 64, 9},
+        {MOST, 24, 700, 700, 16801, 71, 1}, {20, 11, 3001, 3001, 33015, 77, 11},
+        {3, 20, 4100, 4117, 82345, 69, 17}, {0, 70, 1025, 1031, 0, 64, 0},
+        {0, 300, 2048, 2065, 0, 67, 0},     {7, 9, 5000, 5003, 45040, 64, 2},
+        {2, 2, 20001, 20003, 40007, 79, 2},
+    };
+    const uint32_t num = sizeof(shapes) / sizeof(shapes[0]);
+    const uint32_t rounds = conf->kind == CONF_SIMT && !PSTI_UNDER_TSAN ? 3 : 1;
+    const uint32_t step = PSTI_UNDER_TSAN ? psti_test_step(3) : 1;
+    for (uint32_t k = 0; k < rounds * num && !psti_test_failed(); k += step) {
+        const odd_runs *of = &shapes[k % num];
+        const shape like = make_odd_runs(of);
+        int64_t counts[MOST];
+        for (uint32_t s = 0; s < MOST; s++)
+            counts[s] = of->num_segments == 0 || s % 5 == 2 ? of->capacity : of->few;
+        by_one_team(conf, &like, counts, k, 128, 32 * (1 + (5 * k + 7) % 8));
     }
 }
 

@@ -70,9 +70,11 @@ template <bool kStreaming> PSTI_DEVICE void copy_now()
     if (now.lifts)
         lift_now<kStreaming>();
     else if (num_threads() == PSTI_WARP)
-        copy_shifted<kStreaming, 1>(now.to, now.from, now.bytes, 0);
-    else
-        copy_shifted<kStreaming, 3>(now.to, now.from, now.bytes, 0);
+        copy_shifted<kStreaming, 1, false>(now.to, now.from, now.bytes, 0, false);
+    else if (now.alone == 0)
+        copy_shifted<kStreaming, 3, true>(now.to, now.from, now.bytes, 0, false);
+    else if (thread_of() / PSTI_WARP == now.alone - 1)
+        copy_shifted<kStreaming, 3, false>(now.to, now.from, now.bytes, 0, true);
 }
 
 PSTI_KERNEL(shift_kernel, shift_args, args)

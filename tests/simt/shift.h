@@ -16,6 +16,7 @@ typedef struct simt_run {
     uint32_t bytes;
     uint32_t stashes; /* else restores */
     uint32_t lifts;   /* 0: not; else group lifts - 1 of the team does, or the only one */
+    uint32_t alone;   /* 0: not; else warp alone - 1 of the team copies */
 } simt_run;
 
 /* All of them, in one launch of one block. Returns how many accesses of 16 bytes were not aligned

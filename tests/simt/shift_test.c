@@ -39,8 +39,12 @@ static void begin_trial(trial *t, uint32_t to, uint32_t from, uint32_t bytes, bo
     }
     for (uint32_t i = 0; i < bytes; i++)
         t->wanted[GUARD + to + i] = t->source[GUARD + from + i];
-    t->run = (simt_run){t->target + GUARD + to, t->source + GUARD + from, bytes,
-                        (to + from + bytes) % 2, lifts ? 1 + (to + from / 2) % 2 : 0};
+    t->run = (simt_run){t->target + GUARD + to,
+                        t->source + GUARD + from,
+                        bytes,
+                        (to + from + bytes) % 2,
+                        lifts ? 1 + (to + from / 2) % 2 : 0,
+                        (to + bytes / 4) % 3};
     /* sanitizers know eighths: up to 7 bytes in front of a run are not seen, all behind it are */
     FORBID(t->source, ROOM);
     ALLOW(t->source + (GUARD + from) / 8 * 8, bytes + from % 8);
@@ -61,7 +65,9 @@ static void end_trials(uint32_t threads)
         CHECK_MSG(memcmp(t->target, t->wanted, ROOM) == 0, "%u bytes from %u to %u, %s%s",
                   t->run.bytes, (uint32_t)(t->run.from - t->source) % 64,
                   (uint32_t)(t->run.to - t->target) % 64, t->run.stashes ? "stash" : "restore",
-                  t->run.lifts ? ", lifted" : "");
+                  t->run.lifts   ? ", lifted"
+                  : t->run.alone ? ", by one warp"
+                                 : "");
     }
     num_trials = 0;
 }
@@ -85,6 +91,7 @@ static void try_short(uint32_t threads, bool lifts)
 PST_TEST(OddRuns, EveryOffsetAndShortLength)
 {
     try_short(32, false);
+    try_short(64, false);
     try_short(32, true);
     try_short(128, true);
 }
@@ -103,7 +110,7 @@ static void try_rounds(uint32_t threads, bool lifts)
 PST_TEST(OddRuns, LengthsAroundARound)
 {
     try_rounds(32, false);
-    try_rounds(64, false);
+    try_rounds(64, false); /* by both warps, or by one of them */
 }
 
 PST_TEST(OddRuns, LengthsAroundALiftedRound)

@@ -3,8 +3,7 @@
 #ifndef PSTI_CUDA_APART_CUH
 #define PSTI_CUDA_APART_CUH
 
-#include "kernels/cuda/paging/protocol.cuh"
-#include "kernels/cuda/paging/runs.cuh"
+#include "kernels/cuda/paging/odd.cuh"
 
 /* What there is to do for one tile that is one run of memory. */
 struct tile_job {
@@ -88,18 +87,9 @@ struct planned_runs {
     }
 };
 
-/* Where the tile of tensor t begins in the tensor's stream. */
-PSTI_DEVICE uint64_t low_of_tile(const tile_plan &plan, uint32_t t, uint32_t tile)
-{
-    return (uint64_t)(tile - plan.tile_start[t]) << PSTI_TILE_SHIFT;
-}
-
-/* Of a tile that is begun run by run, those of segments of an eighth of a tile at least; of more it is copied vector by
- * vector, which is faster then. */
-#define PSTI_MOST_RUNS 9u
-
 /* By one warp, each lane for one of the batch's tiles from number `first` on: where the runs of memory are that
- * make them up, of as many tiles as there is room for. Tiles that are not made of aligned runs have none. */
+ * make them up, of as many tiles as there is room for. Tiles that are not made of aligned runs have none; those of
+ * odd ones, where they are few, are not among the others. */
 template <stream_kind kKind, class Source>
 PSTI_DEVICE void plan_batch_runs(tile_batch &batch, tile_runs &runs, const move_shared &s,
                                  const psti_move_args &args, const uint64_t *starts,
@@ -112,19 +102,17 @@ PSTI_DEVICE void plan_batch_runs(tile_batch &batch, tile_runs &runs, const move_
     tile_rest rest = {0, 0, 0};
     memory_run run = {0, 0, 0};
     uint32_t num = 0;
-    if (number < PSTI_WARP && tile < s.plan.tile_start[t + 1]) {
+    const bool is_odd = has_odd_runs<Source>(args, t);
+    const uint32_t crowded = is_odd ? crowded_tiles(starts, s, args, t, tile) : 0;
+    if (!is_odd && number < PSTI_WARP && tile < s.plan.tile_start[t + 1]) {
         rest = rest_of_tile(starts, s.plan, args, tensor, low_of_tile(s.plan, t, tile));
         run = next_run<kKind>(rest, starts, s.plan, args, tensor, counts);
         const uint32_t segment = rest.segment;
-        uint32_t odd = 0;
 #pragma unroll 1
-        for (memory_run next = run; next.bytes && num <= PSTI_MOST_RUNS; num++) {
-            odd |= (uint32_t)next.rows;
+        for (memory_run next = run; next.bytes && num <= PSTI_MOST_RUNS; num++)
             next = next_run<kKind>(rest, starts, s.plan, args, tensor, counts);
-        }
         rest.segment = segment;
-        if (num > PSTI_MOST_RUNS || (!Source::kTakesAnyAddress && odd % PSTI_VECTOR_BYTES != 0))
-            num = 0;
+        num = num > PSTI_MOST_RUNS ? 0 : num;
     }
     const bool one_each = !psti_any(num > 1);
     const uint32_t end =
@@ -148,7 +136,7 @@ PSTI_DEVICE void plan_batch_runs(tile_batch &batch, tile_runs &runs, const move_
     if (with_room >> lane_of() == 1) {
         batch.first = first;
         batch.end = number + 1;
-        batch.others = (with_room & ~in_runs) << first;
+        batch.others = is_odd ? crowded : (with_room & ~in_runs) << first;
         if (Source::kAsks && in_runs == 0)
             batch.num_runs = 0;
     }
@@ -240,6 +228,8 @@ PSTI_DEVICE uint32_t walk_tensor(Source &source, move_shared &s, const psti_move
             planned_runs runs = {s.plan.batch, *source.runs(), source.runs()->places[0], false};
             if (runs.next)
                 walk_runs(source, runs, 0);
+            else
+                move_odd<kKind>(s.plan.batch, source, s, args, starts, counts);
         }
         move_others<kKind>(s.plan.batch, source, s, args, starts, counts);
         t = s.plan.batch.tensor;
@@ -298,7 +288,10 @@ PSTI_DEVICE uint32_t walk_ahead(Source &source, const move_shared &s, const psti
     for (uint32_t turn = 0; tile < s.plan.tile_start[t + 1]; turn++) {
         PSTI_SYNC_TEAM();
         const planned_tiles &now = tables[turn % 2];
-        tile += now.batch.end * s.share.stride;
+        if (now.batch.num_runs == 0)
+            move_odd<kKind>(now.batch, source, s, args, starts, counts);
+        t = now.batch.tensor; /* again: registers are short */
+        tile = now.batch.tile + now.batch.end * s.share.stride;
         if (tile < s.plan.tile_start[t + 1])
             plan_ahead<kKind>(tables[(turn + 1) % 2], now, source, s, args, starts, counts, t, tile,
                               PSTI_WARP - now.batch.end);

@@ -179,18 +179,22 @@ template <class Ring, bool kStreaming> struct bulk_copier {
     PSTI_DEVICE_METHOD void run(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
         held nothing;
-        if (alignment_of(to, from) % PSTI_VECTOR_BYTES == 0)
+        if (!kIsSmall || alignment_of(to, from) % PSTI_VECTOR_BYTES == 0)
             begin(nothing, to, from, bytes);
-        else if (kIsSmall)
-            copy_narrow(to, from, bytes);
         else
-            shift(to, from, bytes);
+            copy_narrow(to, from, bytes);
     }
 
-    /* Where runs at odd addresses are not lifted. */
+    /* Runs at odd addresses that are not lifted: of tiles of one run by a kernel that has few registers, and those of
+     * tiles of several. */
     PSTI_DEVICE_METHOD void shift(unsigned char *to, const unsigned char *from, uint32_t bytes)
     {
-        copy_shifted<kStreaming, 1>(to, from, bytes, psti_evict_first());
+        copy_shifted<kStreaming, 1, false>(to, from, bytes, psti_evict_first(), false);
+    }
+    PSTI_DEVICE_METHOD void shift_part(unsigned char *to, const unsigned char *from, uint32_t bytes,
+                                       bool alone)
+    {
+        copy_shifted<kStreaming, 4, false>(to, from, bytes, psti_evict_first(), alone);
     }
 
     PSTI_DEVICE_METHOD void open_odd()

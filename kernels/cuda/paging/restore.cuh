@@ -29,7 +29,6 @@ template <class Copier> struct restore_mover {
 template <class Copier, class Fused> struct restore_source {
     static const bool kHasRuns = true;
     static const bool kHasApartRuns = !Copier::kIsSmall; /* else room is short */
-    static const bool kTakesAnyAddress = false;
     static const bool kShifts = Copier::kShifts;
     static const bool kLifts = Copier::kLifts;
     static const bool kAsks = Copier::kAsks;
@@ -85,6 +84,10 @@ template <class Copier, class Fused> struct restore_source {
     {
         copier.shift((unsigned char *)rows, (const unsigned char *)place, bytes);
     }
+    PSTI_DEVICE_METHOD void shift_part(uint64_t place, uint64_t rows, uint32_t bytes, bool alone)
+    {
+        copier.shift_part((unsigned char *)rows, (const unsigned char *)place, bytes, alone);
+    }
     PSTI_DEVICE_METHOD void bring(uint32_t n, uint64_t place, uint64_t rows, uint32_t bytes)
     {
         copier.bring(n, (unsigned char *)rows, (const unsigned char *)place, bytes);
@@ -119,7 +122,6 @@ template <class Copier> struct zero_mover {
 template <class Copier> struct zero_source {
     static const bool kHasRuns = false;
     static const bool kHasApartRuns = !Copier::kIsSmall;
-    static const bool kTakesAnyAddress = true;
     static const bool kShifts = false;
     static const bool kLifts = false;
     static const bool kAsks = false;
@@ -265,18 +267,17 @@ PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_arg
 {
     const uint32_t kPlaces = Copier::kIsSmall ? PSTI_PARKED : 2;
     uint32_t jobs = begin_restore<Copier>(s, args);
-    const bool before = jobs & PSTI_JOBS_BEFORE;
-    if (before) {
+    bool wrote = false;
+    if (jobs & PSTI_JOBS_BEFORE) {
         jobs = do_share(s, copier, args, jobs, fused);
         if (!Fused::kIs && jobs & STOPS)
             return;
+        wrote = jobs & PSTI_JOBS_BEFORE; /* where jobs are planned and then none, nothing was */
     }
     if (Fused::kIs && fault_of(jobs) != PST_FAULT_NONE)
         fused.clear(s);
     if (Fused::kIs && jobs & STOPS)
         return;
-    /* whichever spills less: where jobs are planned and then none, nothing was written */
-    const bool wrote = Copier::kIsSmall ? before : jobs & PSTI_JOBS_BEFORE;
     leave(wrote);
     second_look now = {0, 0, false, false};
     if (is_helper())

@@ -100,6 +100,10 @@ struct memory_run {
     uint32_t in;    /* where in the tile it begins */
 };
 
+/* Of a tile that is begun run by run, those of segments of an eighth of a tile at least; of more it is copied vector by
+ * vector, which is faster then. */
+#define PSTI_MOST_RUNS 9u
+
 /* A tile of a tensor's stream, and its first segment that is not yet looked at. */
 struct tile_rest {
     uint64_t low;
@@ -149,6 +153,35 @@ PSTI_DEVICE memory_run next_run(tile_rest &rest, const uint64_t *starts, const t
     return {0, 0, 0};
 }
 
+/* Where in the tensor's rows byte `offset` of them is. */
+struct row_offset {
+    uint64_t row, skip; /* bytes of it */
+};
+
+PSTI_DEVICE row_offset row_at(const psti_tensor &tensor, uint64_t offset)
+{
+    const bool is_narrow = (offset | tensor.row_bytes) >> 32 == 0; /* which is faster by far */
+    const uint64_t row =
+        is_narrow ? (uint32_t)offset / (uint32_t)tensor.row_bytes : offset / tensor.row_bytes;
+    return {row, offset - row * tensor.row_bytes};
+}
+
+/* Where the tile of tensor t begins in the tensor's stream. */
+PSTI_DEVICE uint64_t low_of_tile(const tile_plan &plan, uint32_t t, uint32_t tile)
+{
+    return (uint64_t)(tile - plan.tile_start[t]) << PSTI_TILE_SHIFT;
+}
+
+/* Of the tile at position `low` of the tensor's stream; 0 if the counts have changed meanwhile. */
+PSTI_DEVICE uint32_t tile_size(const uint64_t *starts, const tile_plan &plan,
+                               const psti_move_args &args, const psti_tensor &tensor, uint64_t low)
+{
+    const uint32_t num_segments = args.spaces[tensor.space].num_segments;
+    const uint64_t end =
+        num_segments > 1 ? starts[num_segments] : plan.extent[&tensor - args.tensors];
+    return (uint32_t)psti_min_u64(bytes_left(end, low), PSTI_TILE_BYTES);
+}
+
 /* A mover that asks for asynchronous copies gets up to this many runs of one tile, and of rows
  * with gaps one more; more are copied vector by vector. */
 #define PSTI_MAX_RUNS 8u
@@ -162,11 +195,9 @@ PSTI_DEVICE void move_vector(Mover &move, const psti_tensor &tensor, unsigned ch
         move.piece(rows + offset, at, bytes);
         return;
     }
-    const bool is_narrow = (offset | tensor.row_bytes) >> 32 == 0; /* which is faster by far */
-    const uint64_t row =
-        is_narrow ? (uint32_t)offset / (uint32_t)tensor.row_bytes : offset / tensor.row_bytes;
-    uint64_t skip = offset - row * tensor.row_bytes;
-    rows += row * tensor.row_stride;
+    const row_offset place = row_at(tensor, offset);
+    uint64_t skip = place.skip;
+    rows += place.row * tensor.row_stride;
     while (bytes) {
         const uint32_t piece = (uint32_t)psti_min_u64(bytes, tensor.row_bytes - skip);
         move.piece(rows + skip, at, piece);
@@ -187,13 +218,19 @@ PSTI_DEVICE uint32_t most_of_span(const unsigned char *rows, const psti_tensor &
     return alignment % PSTI_VECTOR_BYTES ? PSTI_TILE_BYTES / 16 : PSTI_TILE_BYTES;
 }
 
-/* By the whole team: moves bytes of the tile that begins at position `low` of the tensor's stream,
- * from `in` on in the tile, which has `size` bytes, as far as one call goes. Returns where to go
- * on. */
-template <stream_kind kKind, class Mover>
-PSTI_DEVICE uint32_t move_some(Mover &move, const uint64_t *starts, const tile_plan &plan,
-                               const psti_move_args &args, const psti_tensor &tensor, uint64_t low,
-                               uint32_t in, uint32_t size, const int64_t *counts)
+/* Of a tile's bytes from `in` on those that are one segment's, from byte `offset` of its rows on. */
+struct segment_rest {
+    unsigned char *rows; /* of the segment */
+    uint64_t offset;
+    uint32_t bytes, next; /* next: behind them in the tile */
+};
+
+/* Of the tile of `size` bytes at position `low` of the tensor's stream. */
+template <stream_kind kKind>
+PSTI_DEVICE segment_rest rest_of_segment(const uint64_t *starts, const tile_plan &plan,
+                                         const psti_move_args &args, const psti_tensor &tensor,
+                                         uint64_t low, uint32_t in, uint32_t size,
+                                         const int64_t *counts)
 {
     const uint32_t num_segments = args.spaces[tensor.space].num_segments;
     uint32_t s = 0;
@@ -205,8 +242,22 @@ PSTI_DEVICE uint32_t move_some(Mover &move, const uint64_t *starts, const tile_p
     const segment_bytes part = bytes_of_segment<kKind>(starts, plan, args, tensor, s, counts);
     const uint32_t bytes = (uint32_t)psti_min_u64(size - in, bytes_left(part.num, offset));
     /* should the counts change meanwhile, this still ends */
-    const uint32_t next = bytes ? (uint32_t)psti_round_vector(in + bytes) : size;
-    unsigned char *rows = part.rows;
+    return {part.rows, offset, bytes, bytes ? (uint32_t)psti_round_vector(in + bytes) : size};
+}
+
+/* By the whole team: moves bytes of the tile that begins at position `low` of the tensor's stream,
+ * from `in` on in the tile, which has `size` bytes, as far as one call goes. Returns where to go
+ * on. */
+template <stream_kind kKind, class Mover>
+PSTI_DEVICE uint32_t move_some(Mover &move, const uint64_t *starts, const tile_plan &plan,
+                               const psti_move_args &args, const psti_tensor &tensor, uint64_t low,
+                               uint32_t in, uint32_t size, const int64_t *counts)
+{
+    const segment_rest rest =
+        rest_of_segment<kKind>(starts, plan, args, tensor, low, in, size, counts);
+    const uint64_t offset = rest.offset;
+    const uint32_t bytes = rest.bytes, next = rest.next;
+    unsigned char *rows = rest.rows;
     if (!Mover::kHasRows || psti_is_packed(&tensor)) {
         move.run(rows + offset, in, bytes);
         return next;
@@ -246,9 +297,7 @@ PSTI_DEVICE void move_tile(Mover &move, const uint64_t *starts, const tile_plan 
                            const int64_t *counts)
 {
     const uint32_t num_segments = args.spaces[tensor.space].num_segments;
-    const uint64_t all =
-        num_segments > 1 ? starts[num_segments] : plan.extent[&tensor - args.tensors];
-    const uint32_t size = (uint32_t)psti_min_u64(bytes_left(all, low), PSTI_TILE_BYTES);
+    const uint32_t size = tile_size(starts, plan, args, tensor, low);
     if (size == 0) /* the counts have changed meanwhile */
         return;
     if (moves_together<Mover>(starts, tensor, num_segments, low, size)) {

@@ -253,7 +253,6 @@ PSTI_DEVICE uint32_t stashed_id(const move_shared &s, const psti_move_args &args
 template <class Copier, class Fused> struct stash_source {
     static const bool kHasRuns = true;
     static const bool kHasApartRuns = !Copier::kIsSmall; /* else room is short */
-    static const bool kTakesAnyAddress = false;
     static const bool kShifts = Copier::kShifts;
     static const bool kLifts = Copier::kLifts;
     static const bool kAsks = Copier::kAsks;
@@ -303,6 +302,10 @@ template <class Copier, class Fused> struct stash_source {
     PSTI_DEVICE_METHOD void shift(uint64_t place, uint64_t rows, uint32_t bytes)
     {
         copier.shift((unsigned char *)place, (const unsigned char *)rows, bytes);
+    }
+    PSTI_DEVICE_METHOD void shift_part(uint64_t place, uint64_t rows, uint32_t bytes, bool alone)
+    {
+        copier.shift_part((unsigned char *)place, (const unsigned char *)rows, bytes, alone);
     }
     PSTI_DEVICE_METHOD void bring(uint32_t n, uint64_t place, uint64_t rows, uint32_t bytes)
     {

@@ -227,8 +227,9 @@ PSTI_DEVICE void move_tiles(Source &source, move_shared &s, const psti_move_args
             return;
     }
     if constexpr (Source::kShifts) {
-        if (args.odd && !Source::kLifts)
-            walk_odd<kKind>(source, s, args, counts);
+        if constexpr (!Source::kLifts)
+            if (args.odd)
+                walk_odd<kKind>(source, s, args, counts);
         if (args.odd == args.apart)
             return;
     }
