@@ -235,12 +235,12 @@ CONFORMANCE(Strides, OddTilesAmongOthers)
 }
 
 /* Tiles of several runs at odd addresses: of segments, some of which lie at a multiple of 16, of so many that a tile is
- * crowded, and of long rows with gaps; of fewer tiles than warps, and of more than are looked up at once. */
+ * crowded, beside such that are not, and of long rows with gaps; of fewer tiles than warps, and of more than are looked up at once. */
 typedef struct odd_runs {
     uint32_t num_segments, capacity;
     uint64_t row_bytes, row_stride, segment_stride;
     uint64_t at;
-    uint32_t few; /* rows of all segments but each fifth */
+    uint32_t few, each; /* rows of all segments but each of so many, which is full */
 } odd_runs;
 
 static shape make_odd_runs(const odd_runs *of)
@@ -263,11 +263,12 @@ CONFORMANCE(Strides, OddRunsOfOneTeam)
 {
     enum { MOST = 48 };
     static const odd_runs shapes[] = {
-        {16, 10, 4099, 4099, 40991, 65, 9}, {5, 10, 4099, 4099, 40998, 64, 9},
-        {MOST, 24, 700, 700, 16801, 71, 1}, {20, 11, 3001, 3001, 33015, 77, 11},
-        {3, 20, 4100, 4117, 82345, 69, 17}, {0, 70, 1025, 1031, 0, 64, 0},
-        {0, 300, 2048, 2065, 0, 67, 0},     {7, 9, 5000, 5003, 45040, 64, 2},
-        {2, 2, 20001, 20003, 40007, 79, 2},
+        {16, 10, 4099, 4099, 40991, 65, 9, 5}, {5, 10, 4099, 4099, 40998, 64, 9, 2},
+        {MOST, 24, 700, 700, 16801, 71, 1, 5}, {MOST, 24, 700, 700, 16801, 71, 1, 23},
+        {MOST, 500, 40, 40, 20008, 72, 1, 24}, {20, 11, 3001, 3001, 33015, 77, 11, 1},
+        {3, 20, 4100, 4117, 82345, 69, 17, 2}, {0, 70, 1025, 1031, 0, 64, 0, 1},
+        {0, 300, 2048, 2065, 0, 67, 0, 1},     {7, 9, 5000, 5003, 45040, 64, 2, 4},
+        {2, 2, 20001, 20003, 40007, 79, 2, 1},
     };
     const uint32_t num = sizeof(shapes) / sizeof(shapes[0]);
     const uint32_t rounds = conf->kind == CONF_SIMT && !PSTI_UNDER_TSAN ? 3 : 1;
@@ -277,7 +278,7 @@ CONFORMANCE(Strides, OddRunsOfOneTeam)
         const shape like = make_odd_runs(of);
         int64_t counts[MOST];
         for (uint32_t s = 0; s < MOST; s++)
-            counts[s] = of->num_segments == 0 || s % 5 == 2 ? of->capacity : of->few;
+            counts[s] = s % of->each == 0 ? of->capacity : of->few;
         by_one_team(conf, &like, counts, k, 128, 32 * (1 + (5 * k + 7) % 8));
     }
 }

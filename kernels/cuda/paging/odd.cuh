@@ -64,6 +64,8 @@ PSTI_DEVICE void shift_parts(const tile_batch &batch, Source &source, const move
     const uint32_t number = part / PSTI_TILE_PARTS, kBytes = PSTI_TILE_BYTES / PSTI_TILE_PARTS;
     const uint64_t low = low_of_tile(s.plan, batch.tensor, batch.tile + number * s.share.stride);
     uint32_t in = part % PSTI_TILE_PARTS * kBytes;
+    if (!((batch.moved & ~batch.others) >> number & 1))
+        return;
     const uint32_t end = (uint32_t)psti_min_u64(
         tile_size(starts, s.plan, args, args.tensors[batch.tensor], low), in + num * kBytes);
 #pragma unroll 1
@@ -71,9 +73,8 @@ PSTI_DEVICE void shift_parts(const tile_batch &batch, Source &source, const move
         const psti_tensor &tensor = args.tensors[batch.tensor];
         const memory_run run =
             next_odd_run<kKind>(in, end, low, starts, s.plan, args, tensor, counts);
-        const uint64_t place = batch.found[number]; /* again each time: registers are short */
-        if (place && !(batch.others >> number & 1))
-            source.shift_part(place + run.in, run.rows, run.bytes, alone);
+        /* where it is is read again each time: registers are short */
+        source.shift_part(batch.found[number] + run.in, run.rows, run.bytes, alone);
     }
 }
 

@@ -185,6 +185,8 @@ PSTI_DEVICE uint32_t tile_size(const uint64_t *starts, const tile_plan &plan,
 /* A mover that asks for asynchronous copies gets up to this many runs of one tile, and of rows
  * with gaps one more; more are copied vector by vector. */
 #define PSTI_MAX_RUNS 8u
+static_assert(PSTI_MAX_RUNS <= PSTI_MOST_RUNS && PSTI_LEAST_RUN <= PSTI_TILE_BYTES / PSTI_MAX_RUNS,
+              "of what has odd runs nothing is moved together, see move_some");
 
 /* By one thread: at most 16 bytes, of one row or several. */
 template <class Mover>
@@ -215,7 +217,7 @@ PSTI_DEVICE uint32_t most_of_span(const unsigned char *rows, const psti_tensor &
     const uint64_t alignment = (uint64_t)rows | tensor.row_bytes | tensor.row_stride;
     if (Mover::kAsync)
         return PSTI_TILE_BYTES / PSTI_MAX_RUNS;
-    return alignment % PSTI_VECTOR_BYTES ? PSTI_TILE_BYTES / 16 : PSTI_TILE_BYTES;
+    return alignment % PSTI_VECTOR_BYTES ? PSTI_LEAST_RUN : PSTI_TILE_BYTES;
 }
 
 /* Of a tile's bytes from `in` on those that are one segment's, from byte `offset` of its rows on. */
