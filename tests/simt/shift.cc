@@ -35,6 +35,7 @@ void watched_store(void *at, psti_vector v)
 #define psti_load_vector watched_load
 #define psti_store_vector watched_store
 #define psti_store_vector_streaming watched_store
+#define shifted_part watched_part /* else the linker has one of both for the kernels, too */
 #include "kernels/cuda/shift.cuh"
 
 struct lift_stage {
