@@ -17,7 +17,7 @@ static bool is_for_bulk(const psti_move_args *args, uint32_t t)
 
 /* What auto is on a device that has more than one: bulk where that is for all tensors, else ldg. In the clock
  * model of tests/ptx, which is not a measurement, no other copies any case of an ordered pool faster by more than
- * 3 %, but for hundreds of pages of one tile, 3 to 5 %. tests/gates/check_clock_model.py holds that. */
+ * 3 %. tests/gates/check_clock_model.py holds that. */
 uint32_t psti_pick_backend(const pst_device *device, const psti_launch *launch,
                            const psti_move_args *args)
 {

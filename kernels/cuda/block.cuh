@@ -51,6 +51,12 @@ PSTI_DEVICE bool is_helper()
     return thread_of() / PSTI_WARP == (num_threads() > PSTI_WARP ? 1 : 0);
 }
 
+/* The same, where registers are short and the answer would take one through the copies before. */
+PSTI_DEVICE bool is_helper_anew()
+{
+    return psti_anew(thread_of()) / PSTI_WARP == (num_threads() > PSTI_WARP ? 1 : 0);
+}
+
 PSTI_DEVICE uint32_t num_teams()
 {
     return gridDim.x * teams_per_block();

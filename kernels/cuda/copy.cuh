@@ -178,6 +178,9 @@ PSTI_DEVICE void copy_piece(unsigned char *to, const unsigned char *from, uint32
 
 /* What is in flight between begin and end. */
 struct nothing_held {
+    PSTI_DEVICE_METHOD void clear()
+    {
+    }
 };
 
 /* The bytes behind the last whole vector. */
@@ -207,6 +210,13 @@ template <bool kStreaming> struct direct_copier {
     static const uint32_t kUnroll = 4;
     struct held {
         psti_vector word[kUnroll];
+        /* So that no word is undefined: its register would be taken longer. */
+        PSTI_DEVICE_METHOD void clear()
+        {
+#pragma unroll
+            for (uint32_t u = 0; u < kUnroll; u++)
+                word[u] = psti_zero_vector();
+        }
     };
     tile_runs *team_runs; /* in shared memory; a migration has none */
     uint64_t policy;

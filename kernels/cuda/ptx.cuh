@@ -72,6 +72,23 @@ PSTI_DEVICE psti_vector psti_load_vector(const void *at, uint64_t policy)
     return v;
 }
 
+/* Zeros that stand there once: constants are set again wherever one of them, or what is loaded instead, may go on. */
+PSTI_DEVICE psti_vector psti_zero_vector()
+{
+    psti_vector v;
+    asm volatile("mov.u32 %0, 0; mov.u32 %1, 0; mov.u32 %2, 0; mov.u32 %3, 0;"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w));
+    return v;
+}
+
+/* The value, which the compiler then has to work out again: kept in a register from where it was needed before, it
+ * costs one all the way. */
+PSTI_DEVICE uint32_t psti_anew(uint32_t value)
+{
+    asm volatile("" : "+r"(value));
+    return value;
+}
+
 PSTI_DEVICE void psti_store_vector(void *at, psti_vector v)
 {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(v.x), "r"(v.y), "r"(v.z),

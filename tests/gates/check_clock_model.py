@@ -25,8 +25,6 @@ import tempfile
 
 ARCHITECTURES = (80, 90, 100)
 SLOWER = 1.03
-# where another backend than the picked one may be faster by more than SLOWER: many pages of one tile for an SM
-FASTER = {"pages256": 1.04, "pages1024": 1.05}
 CYCLES = ("cycles", "first_load", "after_store", "tile_cycles")
 COUNTS = ("trips_before", "trips_after", "trips", "membars_before", "membars_after", "membars")
 KEY = ("architecture", "op", "backend", "pool", "case")
@@ -81,7 +79,7 @@ def slower_choices(records):
         chosen = cycles.get(key_of({**record, "backend": picked}))
         if op == "migrate" or pool != "ordered" or case.startswith("live0") or not chosen:
             continue
-        if record["cycles"] * FASTER.get(case, SLOWER) < chosen:
+        if record["cycles"] * SLOWER < chosen:
             yield f"{key_of(record)}: {backend} is faster than {picked}, which host/stash/launch.c picks"
 
 

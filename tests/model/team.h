@@ -115,6 +115,11 @@ PSTI_DEVICE bool is_helper()
 {
     return true;
 }
+
+PSTI_DEVICE bool is_helper_anew()
+{
+    return is_helper();
+}
 PSTI_DEVICE void psti_wait_for_predecessor()
 {
 }

@@ -112,6 +112,16 @@ PSTI_DEVICE psti_vector psti_load_vector(const void *at, uint64_t policy = 0)
     return {quad[0], quad[1], quad[2], quad[3]};
 }
 
+PSTI_DEVICE psti_vector psti_zero_vector()
+{
+    return {0, 0, 0, 0};
+}
+
+PSTI_DEVICE uint32_t psti_anew(uint32_t value)
+{
+    return value;
+}
+
 PSTI_DEVICE void psti_store_vector(void *at, psti_vector v)
 {
     if ((uintptr_t)at % sizeof(simt_quad) != 0)

@@ -25,8 +25,9 @@ PSTI_DEVICE void walk_runs(Source &source, Tiles &tiles, uint32_t tile)
 {
     tile_job now = {0, 0, 0};
     for (uint32_t turn = 0;; turn++) {
-        typename Source::held held = {};
+        typename Source::held held;
         const tile_job job = now;
+        held.clear();
         if (job.bytes)
             source.begin(held, job.place, job.rows, job.bytes);
         if (turn % PSTI_WARP == 0)
@@ -175,12 +176,12 @@ PSTI_DEVICE void plan_apart(const Source &source, move_shared &s, const psti_mov
                             uint32_t tile, uint32_t first)
 {
     PSTI_SYNC_TEAM(); /* nobody reads those before these any more */
-    if constexpr (Source::kHasApartRuns)
-        if (is_helper())
-            plan_batch_runs<kKind, Source>(s.plan.batch, *source.runs(), s, args, starts, counts, t,
-                                           tile, first);
     if (first == 0 && thread_of() < PSTI_WARP)
         find_batch(s.plan.batch, s.plan.batch, 0, source, s, args, t, tile);
+    if constexpr (Source::kHasApartRuns)
+        if (is_helper_anew())
+            plan_batch_runs<kKind, Source>(s.plan.batch, *source.runs(), s, args, starts, counts, t,
+                                           tile, first);
     PSTI_SYNC_TEAM();
 }
 

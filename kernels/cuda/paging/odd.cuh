@@ -78,17 +78,15 @@ PSTI_DEVICE void shift_parts(const tile_batch &batch, Source &source, const move
     }
 }
 
-/* Those tiles that are found, if they are of such a tensor and not crowded: one a warp, then a part a warp, then the
- * rest by the whole team. */
+/* Of a batch without runs, those tiles that are found and not among the others: one a warp, then a part a warp, then
+ * the rest by the whole team. Of a tensor without odd runs there are none: from the batch's first on all are others. */
 template <stream_kind kKind, class Source>
 PSTI_DEVICE void move_odd(const tile_batch &batch, Source &source, const move_shared &s,
                           const psti_move_args &args, const uint64_t *starts, const int64_t *counts)
 {
     if constexpr (Source::kHasApartRuns && Source::kShifts) {
-        if (!has_odd_runs<Source>(args, batch.tensor))
-            return;
 #pragma unroll 1
-        for (uint32_t part = 0;;) {
+        for (uint32_t part = batch.first * PSTI_TILE_PARTS;;) {
             const uint64_t moved =
                 batch.moved & ~batch.others; /* again each time: registers are short */
             const uint32_t num_warps = num_threads() / PSTI_WARP, warp = thread_of() / PSTI_WARP;

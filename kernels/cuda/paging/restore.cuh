@@ -267,24 +267,28 @@ PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_arg
 {
     const uint32_t kPlaces = Copier::kIsSmall ? PSTI_PARKED : 2;
     uint32_t jobs = begin_restore<Copier>(s, args);
-    bool wrote = false;
+    bool wrote = false, rests = !is_helper(); /* this way round: a branch then needs no negation */
     if (jobs & PSTI_JOBS_BEFORE) {
         jobs = do_share(s, copier, args, jobs, fused);
         if (!Fused::kIs && jobs & STOPS)
             return;
+        if (!Fused::kIs)
+            rests = !is_helper_anew();
         wrote = jobs & PSTI_JOBS_BEFORE; /* where jobs are planned and then none, nothing was */
+        if (!Fused::kIs && wrote)
+            PSTI_SYNC_TEAM(); /* not in leave: where nothing is to do it need not ask then */
     }
     if (Fused::kIs && fault_of(jobs) != PST_FAULT_NONE)
         fused.clear(s);
     if (Fused::kIs && jobs & STOPS)
         return;
-    leave(wrote);
+    leave(Fused::kIs && wrote);
     second_look now = {0, 0, false, false};
-    if (is_helper())
+    if (!rests)
         now = look_again(args);
     if (thread_of() == 0)
         arrive(s, args, wrote);
-    if (is_helper()) {
+    if (!rests) {
         compare_looks(s, now);
         if (!args.pool.concurrent)
             note_free(s, jobs);

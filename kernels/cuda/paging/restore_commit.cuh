@@ -158,7 +158,7 @@ PSTI_DEVICE void free_held(move_shared &s, const psti_move_args &args, uint32_t 
         read_words(s, args, PSTI_LOOK_STATE_CHANGES);
         PSTI_SYNC_TEAM();
     }
-    if (locks && is_helper())
+    if (locks && is_helper_anew())
         note_free(s, jobs);
     if (jobs & RETURNS)
         free_pages(s, args, found);
