@@ -383,7 +383,7 @@ PSTI_DEVICE void compare_looks(move_shared &s, const second_look &now)
     __syncwarp(); /* all have read: a vote orders no memory */
 }
 
-/* By the whole team, before it arrives. wrote: it may have written something; without it there is nothing
+/* By the whole team, before it arrives. wrote: it may have written something since it met; without it there is nothing
  * that others would have to see. */
 PSTI_DEVICE void leave(bool wrote)
 {

@@ -266,7 +266,7 @@ PSTI_DEVICE void run_restore(move_shared &s, Copier &copier, const psti_move_arg
                              Fused fused)
 {
     const uint32_t kPlaces = Copier::kIsSmall ? PSTI_PARKED : 2;
-    uint32_t jobs = begin_restore<Copier>(s, args);
+    uint32_t jobs = begin_restore<Copier>(s, args, Fused::kIs ? 1 : 0);
     bool wrote = false, rests = !is_helper(); /* this way round: a branch then needs no negation */
     if (jobs & PSTI_JOBS_BEFORE) {
         jobs = do_share(s, copier, args, jobs, fused);

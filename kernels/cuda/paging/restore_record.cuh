@@ -14,8 +14,9 @@ PSTI_DEVICE pst_fault record_verdict(const move_shared &s, const psti_move_args 
     return state == PSTI_TICKET_EMPTY ? PST_FAULT_EMPTY : releases ? PST_FAULT_NONE : of_full;
 }
 
-/* By the first warp: its share of the pages, and the ids of those of the team's first tiles. */
-PSTI_DEVICE uint32_t first_id(move_shared &s, const psti_move_args &args)
+/* By the first warp: its share of the pages, and the ids of those of the team's first tiles. num_fused: tensors that
+ * others read from their pages. */
+PSTI_DEVICE uint32_t first_id(move_shared &s, const psti_move_args &args, uint32_t num_fused)
 {
     const uint64_t held = held_by(s);
     if (held == 0)
@@ -28,17 +29,20 @@ PSTI_DEVICE uint32_t first_id(move_shared &s, const psti_move_args &args)
         s.share = share;
     if (page >= psti_min_u64(held, args.table_pages))
         return PSTI_ID_NONE;
+    if (num_fused && args.num_tensors == num_fused)
+        return PSTI_ID_NONE; /* no tile is copied, and this takes a trip to memory */
     return psti_ticket_table(args.ticket, args.count_room)[page];
 }
 
 /* By the first warp: the id of this lane's page, and where they are not part of the look the ticket's counts,
  * in one trip to memory. */
-PSTI_DEVICE uint32_t read_record(move_shared &s, const psti_move_args &args, const int64_t *counts)
+PSTI_DEVICE uint32_t read_record(move_shared &s, const psti_move_args &args, const int64_t *counts,
+                                 uint32_t num_fused)
 {
     const uint32_t i = lane_of();
     const bool reads =
         i < args.num_spaces && args.num_looked == 0 && args.spaces[i].num_segments == 1;
-    const uint32_t id = first_id(s, args);
+    const uint32_t id = first_id(s, args, num_fused);
     if (reads)
         s.plan.sums.rows[i] = (uint64_t)counts[args.spaces[i].first_count];
     return id;
@@ -101,7 +105,7 @@ PSTI_DEVICE uint32_t jobs_of(const move_shared &s, const psti_move_args &args, p
 }
 
 /* By the first warp: what stands in the way; NONE where something is to be done or planned. */
-PSTI_DEVICE pst_fault ask_record(move_shared &s, const psti_move_args &args)
+PSTI_DEVICE pst_fault ask_record(move_shared &s, const psti_move_args &args, uint32_t num_fused)
 {
     const uint32_t refused = refusal_of(s, args);
     const uint32_t releases = args.flags & PSTI_MOVE_RELEASE;
@@ -117,7 +121,7 @@ PSTI_DEVICE pst_fault ask_record(move_shared &s, const psti_move_args &args)
         return verdict;
     }
     const int64_t *counts = psti_ticket_counts(args.ticket);
-    const uint32_t id = read_record(s, args, counts);
+    const uint32_t id = read_record(s, args, counts, num_fused);
     if (!args.is_plain) {
         s.first_ids[lane_of()] = id;
         return PST_FAULT_NONE;
@@ -131,9 +135,9 @@ PSTI_DEVICE pst_fault ask_record(move_shared &s, const psti_move_args &args)
 }
 
 /* By the first warp: what is to be done, but for the plan of a group that is not plain. */
-PSTI_DEVICE void prepare_restore(move_shared &s, const psti_move_args &args)
+PSTI_DEVICE void prepare_restore(move_shared &s, const psti_move_args &args, uint32_t num_fused)
 {
-    const pst_fault fault = ask_record(s, args);
+    const pst_fault fault = ask_record(s, args, num_fused);
     const bool plans =
         fault == PST_FAULT_NONE && !args.is_plain && !(args.flags & PSTI_MOVE_RELEASE);
     if (thread_of() == 0) {
@@ -143,9 +147,10 @@ PSTI_DEVICE void prepare_restore(move_shared &s, const psti_move_args &args)
 }
 
 /* What is to be done. The more the warps do that nobody waits for, the longer it takes: of a group without segments
- * they do nothing. In a team of one warp counts are asked for first, so that they come beside the record. */
+ * they do nothing. In a team of one warp counts are asked for first, so that they come beside the record. num_fused:
+ * tensors that others read from their pages. */
 template <class Copier>
-PSTI_DEVICE uint32_t begin_restore(move_shared &s, const psti_move_args &args)
+PSTI_DEVICE uint32_t begin_restore(move_shared &s, const psti_move_args &args, uint32_t num_fused)
 {
     psti_wait_for_predecessor();
     if (thread_of() < PSTI_WARP)
@@ -159,7 +164,7 @@ PSTI_DEVICE uint32_t begin_restore(move_shared &s, const psti_move_args &args)
     if (is_helper())
         prepare_arrival(s, args, false);
     if (thread_of() < PSTI_WARP)
-        prepare_restore(s, args);
+        prepare_restore(s, args, num_fused);
     if (Copier::kIsSmall && has_segments(args))
         hold_counts<KEPT, Copier>(s.plan, args, counts);
     PSTI_SYNC_TEAM();
