@@ -72,7 +72,7 @@ PSTI_DEVICE psti_vector psti_load_vector(const void *at, uint64_t policy)
     return v;
 }
 
-/* Zeros that stand there once: constants are set again wherever one of them, or what is loaded instead, may go on. */
+/* Zeros that a load may replace, each set once. Of constants nvcc sets a copy on each way that leads around the load. */
 PSTI_DEVICE psti_vector psti_zero_vector()
 {
     psti_vector v;
@@ -81,8 +81,8 @@ PSTI_DEVICE psti_vector psti_zero_vector()
     return v;
 }
 
-/* The value, which the compiler then has to work out again: kept in a register from where it was needed before, it
- * costs one all the way. */
+/* The same value, of which the compiler does not know that it has worked out something from it before. So it does that
+ * again, and does not keep the earlier answer in a register all the way. */
 PSTI_DEVICE uint32_t psti_anew(uint32_t value)
 {
     asm volatile("" : "+r"(value));

@@ -145,8 +145,8 @@ struct glu_forward {
     PSTI_DEVICE_METHOD void run(move_shared &s, bool pages) const
     {
         uint64_t *starts = segment_table<0>(args.move);
-        const uint32_t any = num_tiles_of(s.plan); /* of all tensors, which is known at once */
-        if ((s.plan.fits & (uint32_t)(any != 0)) == 0)
+        const uint32_t tiles = num_tiles_of(s.plan); /* of all tensors; loaded beside `fits` */
+        if ((s.plan.fits & (uint32_t)(tiles != 0)) == 0)
             return;
         const uint64_t bytes = plan_rows(s, args.move, starts, args.glu.tensor, NULL);
         if (bytes == 0)
